@@ -20,7 +20,7 @@ from ..engine.sampling.settings import Sampling
 from .checks import Judge, Outcome, run_check, snapshot
 from .definition import WRITING, Question, Setting, Suite, Task
 from .folders import folder_of
-from .verdict import told
+from .verdict import as_evidence
 
 if TYPE_CHECKING:
     from ...tools import Tool
@@ -69,25 +69,25 @@ def attempt(
 @contextmanager
 def _folder(suite: Suite, task: Task, hidden: Sequence[Path]) -> Iterator[Path | None]:
     """Yield the task's folder: itself where nothing writes, else a temporary copy."""
-    place = suite.folder_of(task)
-    described = folder_of(place) if place is not None else None
-    if described is None and place is not None and not place.is_dir():
-        raise SettingError(f"task {task.id}: no such folder: {place}")
+    source = suite.folder_of(task)
+    described = folder_of(source) if source is not None else None
+    if described is None and source is not None and not source.is_dir():
+        raise SettingError(f"task {task.id}: no such folder: {source}")
     copied = described is not None or task.files or WRITING & {*suite.tools_of(task)}
     if not copied:
-        yield place
+        yield source
         return
     with tempfile.TemporaryDirectory(prefix="triplepoint-eval-") as temporary:
         root = Path(temporary, "work")
         if described is not None:
             described.write(root)
-        elif place is not None:
+        elif source is not None:
             own = {os.path.realpath(path) for path in hidden}
 
             def left_out(folder: str, names: list[str]) -> list[str]:
                 return [name for name in names if os.path.realpath(Path(folder, name)) in own]
 
-            shutil.copytree(place, root, symlinks=True, ignore=left_out)
+            shutil.copytree(source, root, symlinks=True, ignore=left_out)
         else:
             root.mkdir()
         for name, text in task.files.items():
@@ -160,14 +160,14 @@ class _Talk:
     def __init__(self, agent: Agent[Any], outcome: Outcome) -> None:
         self._agent = agent
         self._outcome = outcome
-        self._asked: list[str] = []
+        self._questions: list[str] = []
         self._heard: list[str] = []
         self.usage: dict[str, Any] = dict.fromkeys(_COUNTED, 0) | {"ttft_s": None}
         self.broken = ""
 
     def ask(self, question: Question) -> Row:
         """Ask one, and check the answer."""
-        self._asked.append(question.ask)
+        self._questions.append(question.ask)
         calls: list[tuple[str, bool]] = []
         arguments: dict[str, Any] = {}
         answer, status, message = "", "error", "the stream ended early"
@@ -176,7 +176,9 @@ class _Talk:
                 arguments = event.arguments
             elif isinstance(event, ToolCallFinished):
                 calls.append((event.name, event.error is None))
-                self._heard.append(told(event.result, event.error, arguments, self._asked))
+                self._heard.append(
+                    as_evidence(event.result, event.error, arguments, self._questions)
+                )
             elif isinstance(event, RunFinished):
                 answer, status = event.result.answer, event.result.status
                 message = event.result.message
@@ -185,7 +187,7 @@ class _Talk:
             self.broken = message
         outcome = self._outcome
         outcome.question, outcome.answer, outcome.calls = question.ask, answer, calls
-        outcome.questions, outcome.results = self._asked, self._heard
+        outcome.questions, outcome.results = self._questions, self._heard
         checks = [] if self.broken else [run_check(check, outcome) for check in question.checks]
         right = status == "answered" and all(check["passed"] for check in checks)
         row: Row = {"ask": question.ask, "answer": answer, "status": status, "passed": right}

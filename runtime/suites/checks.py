@@ -65,9 +65,9 @@ def run_check(check: Check, outcome: Outcome) -> dict[str, Any]:
 def snapshot(root: Path) -> dict[str, str]:
     """Return the files of a folder by digest, and links by target."""
     found: dict[str, str] = {}
-    for place, _, names in os.walk(root):
+    for parent, _, names in os.walk(root):
         for name in names:
-            path = Path(place, name)
+            path = Path(parent, name)
             key = path.relative_to(root).as_posix()
             if path.is_symlink():
                 found[key] = f"link to {os.readlink(path)}"

@@ -71,7 +71,7 @@ class Check(_Strict):
     """One condition; exactly one of the fields up to `judge` selects its kind."""
 
     contains: str | list[str | list[str]] | None = None
-    """Texts that must stand in the answer; of an inner list one will do."""
+    """Texts that the answer must contain; of an inner list one will do."""
     lacks: str | list[str] | None = None
     equals: str | list[str] | None = None
     """The answer without space around it; of a list one of them."""
@@ -247,7 +247,7 @@ class Suite(_Strict):
     def cell(self, task: Task, model: Model, setting: Setting) -> str:
         """Return a digest of the task, model and setting, which earlier attempts are matched by."""
         judged = any(check.judge for question in task.questions for check in question.checks)
-        asked = {
+        content = {
             "task": task.model_dump(exclude={"group"}),
             "dir": self.dir if task.dir is None else task.dir,
             "tools": self.tools_of(task),
@@ -255,7 +255,7 @@ class Suite(_Strict):
             "setting": setting.model_dump(),
             "judge": self.judge.model_dump() if judged and self.judge else None,
         }
-        text = json.dumps(asked, sort_keys=True, default=str)
+        text = json.dumps(content, sort_keys=True, default=str)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -350,12 +350,12 @@ def _price(given: Any) -> Any:
     return {"input": given, "output": given} if is_number else given
 
 
-def _where(place: tuple[int | str, ...], data: dict[str, Any]) -> str:
+def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
     """Return the location of an error, with the task's id where there is one."""
-    parts = [str(part) for part in place]
+    parts = [str(part) for part in location]
     tasks = data.get("tasks")
-    if len(place) > 1 and place[0] == "tasks" and isinstance(place[1], int):
-        task = tasks[place[1]] if isinstance(tasks, list) else None
+    if len(location) > 1 and location[0] == "tasks" and isinstance(location[1], int):
+        task = tasks[location[1]] if isinstance(tasks, list) else None
         if isinstance(task, dict) and isinstance(task.get("id"), str):
             parts[1] = task["id"]
     return f", {'.'.join(parts)}" if parts else ""

@@ -54,10 +54,10 @@ def _turns(talk: Talk) -> list[dict[str, Any]]:
     return [
         {
             "ask": turn.ask,
-            "group": talk.family_of(place),
+            "group": talk.family_of(number),
             "checks": [{"facts": _facts(turn)}, {"grounded": True}],
         }
-        for place, turn in enumerate(talk.turns)
+        for number, turn in enumerate(talk.turns)
     ]
 
 

@@ -48,7 +48,7 @@ CHANGES: tuple[Settings, ...] = (
     {"examples": True}, {"plain_tools": True},
 )  # fmt: skip
 """Of the default, what is ranked."""
-RANKED, ASKED = (8, 32), (16, 56)  # questions of each part, at least and at most
+RANKED, TRIED = (8, 32), (16, 56)  # questions of each part, at least and at most
 RANKING = 0.45  # of the time
 ANSWER = 2.0  # times as long as ranking one setting, about
 MAX_ANSWER = 300  # tokens
@@ -113,11 +113,11 @@ class HarnessTuner:
             answer, spent = ANSWER * each, time.monotonic() - began
             ranked = _within(RANKED, 2 + (RANKING * self._budget - spent) / whole)
             left = self._budget - spent - (ranked - 2) * whole
-            asked = _within(ASKED, left / (2 * answer))
-            predicted = spent + (ranked - 2) * whole + 2 * asked * answer
+            count = _within(TRIED, left / (2 * answer))
+            predicted = spent + (ranked - 2) * whole + 2 * count * answer
             self._on_start(
                 f"{len(CHANGES)} settings are ranked over {ranked} questions, then two answer "
-                f"{asked}: about {predicted / 60:.1f} min in all"
+                f"{count}: about {predicted / 60:.1f} min in all"
             )
             for n in range(2, ranked):
                 self._progress(f"ranking, question {n + 1} of {ranked}")
@@ -127,10 +127,10 @@ class HarnessTuner:
                 session.close()
         ranking.sort(key=lambda one: -one.score)  # of equals the first
         best, pairs = ranking[0].change, list[tuple[bool, bool]]()
-        for n in range(asked):
-            if n >= ASKED[0] and time.monotonic() - began > self._budget:
+        for n in range(count):
+            if n >= TRIED[0] and time.monotonic() - began > self._budget:
                 break
-            self._progress(f"answering, question {n + 1} of {asked}")
+            self._progress(f"answering, question {n + 1} of {count}")
             right = self._answered({}, n)
             pairs.append((self._answered(best, n) if best else right, right))
         return Report(ranking, pairs, predicted, time.monotonic() - began, _decided(best, pairs))
@@ -147,11 +147,11 @@ class HarnessTuner:
                 render = agent.chat.form.render
             finally:
                 let_go(agent)
-            said = [text if isinstance(text, str) else render([text]) for text in question.said]
-            key = (tuple(ids), *said)  # settings often make no difference
+            texts = [text if isinstance(text, str) else render([text]) for text in question.texts]
+            key = (tuple(ids), *texts)  # settings often make no difference
             if key not in self._known:
                 session = self._sessions.setdefault(begins, self._engine.session())
-                encoded = [self._engine.tokenizer.encode(text, special=True) for text in said]
+                encoded = [self._engine.tokenizer.encode(text, special=True) for text in texts]
                 self._known[key] = share(session, ids, encoded)
             one.shares.append(self._known[key])
             one.tokens.append(len(ids))
@@ -202,18 +202,18 @@ def _decided(best: Settings, pairs: Sequence[tuple[bool, bool]]) -> Tuned:
     return Tuned(settings, date, own, len(pairs), rate, low, high, rates[1])
 
 
-def share(session: Session, ids: Sequence[int], said: Sequence[Sequence[int]]) -> float:
+def share(session: Session, ids: Sequence[int], texts: Sequence[Sequence[int]]) -> float:
     """Return the first text's share of the per-token probabilities of some texts, 0 to 1.
 
     Args:
         session: of what it has read, as much stays as the prompt begins with.
         ids: of the prompt.
-        said: ids of the texts that may follow it, two at least each.
+        texts: ids of the texts that may follow it, two at least each.
     """
     session.truncate(common_prefix(ids, session.tokens))
     session.prefill(ids[len(session.tokens) :])
     first, means = log_probabilities(session.logits[None])[0], []
-    for one in said:
+    for one in texts:
         with closing(session.fork()) as fork:
             rows = log_probabilities(fork.logits_for(one[:-1]))
         total = first[one[0]] + rows[np.arange(len(rows)), one[1:]].sum()

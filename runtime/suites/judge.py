@@ -48,7 +48,7 @@ class ModelJudge:
         Raises:
             EngineError: the judge did not come to a verdict.
         """
-        asked = f"Question:\n{question}\n\nAnswer:\n{answer}\n\nCriterion:\n{rubric}"
+        prompt = f"Question:\n{question}\n\nAnswer:\n{answer}\n\nCriterion:\n{rubric}"
         agent = Agent(
             self._engine,
             system=_SYSTEM,
@@ -58,7 +58,7 @@ class ModelJudge:
             trace=False,
         )
         try:
-            for _ in agent.stream(asked):
+            for _ in agent.stream(prompt):
                 pass
             result = agent.last_result
         finally:

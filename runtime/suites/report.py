@@ -110,8 +110,8 @@ def _misses(rows: Sequence[Row]) -> Section | None:
     for row in rows:
         if row["status"] == "error":
             continue
-        for place, question in enumerate(row["questions"]):
-            key = row["model"], row["setting"], row["task"], place
+        for number, question in enumerate(row["questions"]):
+            key = row["model"], row["setting"], row["task"], number
             one = found.setdefault(key, {"wrong": 0, "attempts": 0})
             one["attempts"] += 1
             if question["passed"]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..remote import RemoteEngine
 
 Load = Callable[[Model], "Engine | RemoteEngine"]
-Told = Callable[[Row, int, int], None]
+Progress = Callable[[Row, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def run_suite(
     *,
     parallel: int = 1,
     traces: Path | None = None,
-    tell: Told | None = None,
+    tell: Progress | None = None,
 ) -> None:
     """Run the attempts that the results lack.
 
@@ -138,7 +138,7 @@ def _rows(
     def one(job: Job) -> Row | None:
         if stop.is_set():
             return None
-        place = None if traces is None else traces / _trace_name(job)
+        path = None if traces is None else traces / _trace_name(job)
         made = attempt(
             suite,
             job.task,
@@ -146,7 +146,7 @@ def _rows(
             engine,
             job.repeat,
             judge=judge,
-            trace=place,
+            trace=path,
             hidden=hidden,
         )
         names = ("task", "model", "setting", "repeat")

@@ -105,8 +105,8 @@ def _fill(made: Score, rows: Sequence[Row], ks: Sequence[int], price: Price | No
     firsts = [one["ttft_s"] for one in usage if one.get("ttft_s") is not None]
     made.ttft_s = statistics.median(firsts) if firsts else None
     decoding = sum(one.get("decode_s") or 0.0 for one in usage)
-    said = sum(one.get("output_tokens") or 0 for one in usage)
-    made.tokens_per_s = said / decoding if decoding > 0 else None
+    tokens = sum(one.get("output_tokens") or 0 for one in usage)
+    made.tokens_per_s = tokens / decoding if decoding > 0 else None
     if price is not None:
         everything = sum(cost_of(one, price) for one in usage)
         right = sum(row["passed"] for row in rows)
@@ -127,18 +127,18 @@ def by_question(rows: Iterable[Row]) -> list[tuple[tuple[str, int, str], float]]
     """Return each question's task, index and group, and its share of right attempts."""
     found: dict[tuple[str, int, str], list[bool]] = {}
     for row in rows:
-        for place, question in enumerate(row["questions"]):
+        for number, question in enumerate(row["questions"]):
             group = question.get("group", row.get("group", ""))
-            found.setdefault((row["task"], place, group), []).append(bool(question["passed"]))
+            found.setdefault((row["task"], number, group), []).append(bool(question["passed"]))
     return [(key, statistics.fmean(passed)) for key, passed in found.items()]
 
 
 def cost_of(usage: dict[str, Any], price: Price) -> float:
     """Return the cost of an attempt at a price."""
     fed, cached = usage.get("input_tokens") or 0, usage.get("cached_tokens") or 0
-    said = usage.get("output_tokens") or 0
-    kept = price.input if price.cached is None else price.cached
-    return ((fed - cached) * price.input + cached * kept + said * price.output) / 1e6
+    generated = usage.get("output_tokens") or 0
+    cached_price = price.input if price.cached is None else price.cached
+    return ((fed - cached) * price.input + cached * cached_price + generated * price.output) / 1e6
 
 
 def _by_task(rows: Iterable[Row]) -> list[tuple[int, int]]:

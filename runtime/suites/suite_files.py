@@ -40,10 +40,10 @@ class Turn:
     """One question and the rules of a right answer; texts are compared by `verdict.fold`.
 
     Attributes:
-        has: facts that must stand in the answer, each in the files, their names or the questions.
+        has: facts that the answer must contain, each in the files, their names or the questions.
             A list in place of a text: one of them will do.
         says: the same for words of the answer that need not be in the files.
-        lacks: what must not stand in it.
+        lacks: what it must not contain.
         none: it must say that something is not there, and not that a whole file or folder is not.
         absent: it must say that a file or folder is not there, and not that it holds no error.
         cannot: it must say that this is nothing that the model can do.
@@ -85,8 +85,8 @@ class Talk:
     family: str
     turns: tuple[Turn, ...]
 
-    def family_of(self, place: int) -> str:
-        return FOLLOW_UP if place else self.family
+    def family_of(self, number: int) -> str:
+        return FOLLOW_UP if number else self.family
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def long_text(
         step: seconds from line to line, on average.
         stamp: the format of ``{stamp}``, as for `strftime`.
         templates: lines with ``{stamp}``, ``{LOW-HIGH}`` for a number and ``{hexN}`` for digits.
-        marked: line number to the lines that stand from there on; ``{stamp}`` is replaced there.
+        marked: line number to the lines that are inserted there; ``{stamp}`` is replaced there.
     """
     marks = {int(number): text.strip("\n").split("\n") for number, text in (marked or {}).items()}
     out: list[str] = []

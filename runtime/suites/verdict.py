@@ -1,6 +1,6 @@
 """Decides whether an answer is right, and which of its text the model invented.
 
-Rules are about meaning: facts that must stand in the answer, facts that must not, and whether it
+Rules are about meaning: facts that the answer must contain, facts that must not, and whether it
 says that something is not there or that the model cannot do it. Case, line ends, runs of spaces
 and quotation marks do not matter; a fact that begins or ends in a letter or digit is not found
 inside a longer word or number.
@@ -16,7 +16,7 @@ from ..config import BUILT_IN
 from .suite_files import Turn
 
 LONGEST = 700
-"""Characters of an answer; whoever copies a whole file has not answered."""
+"""Characters of an answer; a copy of a whole file is no answer."""
 
 _CANNOT = re.compile(
     rf"\b(?:i|we|(?:triplepoint-)?{BUILT_IN}|(?:this|the embedded|so small a) model)\b(?: \w+)?? "
@@ -103,7 +103,7 @@ _SEPARATORS = re.compile(
 )
 
 
-def told(
+def as_evidence(
     result: str, error: str | None, arguments: Mapping[str, object], questions: Iterable[str]
 ) -> str:
     """Return a tool result as evidence; an error loses the arguments that it repeats."""
@@ -165,12 +165,12 @@ def _foreign(span: str, known: str) -> list[str]:
     ]
     if strange:
         return strange
-    pieces, place = 0, 0
-    while place < len(words):
-        end = place + 1
-        while end < len(words) and " ".join(words[place : end + 1]).strip(_EDGES) in known:
+    pieces, at = 0, 0
+    while at < len(words):
+        end = at + 1
+        while end < len(words) and " ".join(words[at : end + 1]).strip(_EDGES) in known:
             end += 1
-        if end - place > 1 or words[place].strip(_EDGES) not in _FRAME:
+        if end - at > 1 or words[at].strip(_EDGES) not in _FRAME:
             pieces += 1
-        place = end
+        at = end
     return [whole] if pieces > 1 + len(_SEPARATORS.findall(span)) else []

@@ -146,9 +146,9 @@ def test_the_right_text_alone_is_right(seed: int, tmp_path: Path) -> None:
     questions = fresh(seed)[1]
     assert len({one.kind for one in questions}) == len(questions) == KINDS
     for question in questions:
-        assert len({str(one) for one in question.said}) == len(question.said) >= 4
+        assert len({str(one) for one in question.texts}) == len(question.texts) >= 4
         if not question.after:
-            right = [question.right(str(one), tmp_path) for one in question.said]
+            right = [question.right(str(one), tmp_path) for one in question.texts]
             assert right == [True] + [False] * (len(right) - 1), question
 
 
@@ -162,7 +162,7 @@ def test_a_task_is_judged_by_its_file(tmp_path: Path) -> None:
     (tmp_path / path).parent.mkdir(parents=True)
     (tmp_path / path).write_text(files[path])
     assert not task.right("Done.", tmp_path)
-    call: Any = task.said[0]
+    call: Any = task.texts[0]
     assert call.arguments["path"] == path
     assert files[path].replace(call.arguments["old"], call.arguments["new"]) == text
     (tmp_path / path).write_text(text)
