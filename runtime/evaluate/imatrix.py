@@ -50,7 +50,7 @@ class Seen:
         names: tensors that it is multiplied by; width: its columns; norm: weights that it is
             multiplied by first, after its row was scaled.
         sums: float32 [matrices, padded width], of one pass; counts: float32 [matrices], the rows.
-        each: rows of a token; 0 where `counts` are told by the kernel.
+        each: rows of a token; 0 where the kernel fills in `counts`.
     """
 
     names: tuple[str, ...]
@@ -189,7 +189,7 @@ def collect(
     ids: Sequence[int],
     size: int = 512,
     *,
-    most: int | None = None,
+    max_chunks: int | None = None,
     on_chunk: Callable[[int, int], None] | None = None,
 ) -> Collected:
     """Accumulate over the tokens `ids` of a text (`perplexity.text_ids`) in chunks of `size`.
@@ -199,7 +199,7 @@ def collect(
     Raises:
         ModelError: the text is shorter than a chunk, or made numbers that are not finite.
     """
-    chunks = chunks_of(ids, size, engine.tokenizer, most)
+    chunks = chunks_of(ids, size, engine.tokenizer, max_chunks)
     session = engine.session(size)
     sequence = session.sequence
     watch = Plan(engine, "imatrix", sequence.most_tokens, WatchingGraph)

@@ -127,7 +127,7 @@ def perplexity(
     size: int = 512,
     *,
     base: Engine | None = None,
-    most: int | None = None,
+    max_chunks: int | None = None,
     on_chunk: Callable[[Perplexity], None] | None = None,
 ) -> Perplexity:
     """Score the tokens `ids` of a text (`text_ids`) in chunks of `size`, at most `most` of them.
@@ -139,12 +139,12 @@ def perplexity(
         ModelError: the text is shorter than a chunk, or the vocabularies differ.
     """
     found = Perplexity(size)
-    session, beside = engine.session(size), None
+    session, base_session = engine.session(size), None
     if base is not None:
         _check_same_vocabulary(engine, base)
-        found.divergence, beside = Divergence(), base.session(size)
-    for chunk in chunks_of(ids, size, engine.tokenizer, most):
-        _score(session, beside, chunk, found)
+        found.divergence, base_session = Divergence(), base.session(size)
+    for chunk in chunks_of(ids, size, engine.tokenizer, max_chunks):
+        _score(session, base_session, chunk, found)
         found.chunks += 1
         if on_chunk:
             on_chunk(found)
@@ -172,7 +172,7 @@ def text_ids(path: str | Path, tokenizer: Tokenizer) -> list[int]:
 
 
 def chunks_of(
-    ids: Sequence[int], size: int, tokenizer: Tokenizer, most: int | None = None
+    ids: Sequence[int], size: int, tokenizer: Tokenizer, max_chunks: int | None = None
 ) -> list[list[int]]:
     """Split ids into whole chunks of `size` tokens, each with bos if the model uses one.
 
@@ -187,7 +187,7 @@ def chunks_of(
             f"the text has {len(ids)} tokens, a chunk needs {size}; give a longer text, or "
             f"shorter chunks (-c)"
         )
-    chunks = [list(ids[n * size : (n + 1) * size]) for n in range(min(count, most or count))]
+    chunks = [list(ids[n * size : (n + 1) * size]) for n in range(min(count, max_chunks or count))]
     if tokenizer.add_bos and tokenizer.bos is not None:
         for chunk in chunks:
             chunk[0] = tokenizer.bos
@@ -203,15 +203,17 @@ def _check_same_vocabulary(engine: Engine, base: Engine) -> None:
         )
 
 
-def _score(session: Session, beside: Session | None, chunk: list[int], found: Perplexity) -> None:
+def _score(
+    session: Session, base_session: Session | None, chunk: list[int], found: Perplexity
+) -> None:
     """Score one chunk from an empty cache: the second half, given the first."""
     first = len(chunk) // 2
     scored, targets = chunk[first:-1], np.array(chunk[first + 1 :])
-    for each in (session, beside):
+    for each in (session, base_session):
         if each is not None:
             each.truncate(0)
             each.prefill(chunk[:first])
-    others = beside.scores(scored) if beside is not None else None
+    others = base_session.scores(scored) if base_session is not None else None
     done = 0
     for rows in session.scores(scored):
         wanted = targets[done : done + len(rows)]
