@@ -55,7 +55,7 @@ class Outcome:
 
     Attributes:
         usage: tokens of all its prompts, of these computed and found in the KV cache, generated
-            tokens, and the times that the model was asked.
+            tokens, and the number of the model's replies.
         host: the machine, where that is another one.
         trace: the lines of its trace, where its file is on another machine.
         traced: whether it has one, if one was wanted.
@@ -188,7 +188,7 @@ def answer(
         outcome.status, outcome.answer = "answered", result.answer
         if agent.output is not None:
             outcome.output = _plain(result.output)
-    except BaseException as error:  # a tool's sys.exit() ends its row; else nobody hears of it
+    except BaseException as error:  # a tool's sys.exit() ends its row; else it would be lost
         outcome.status, outcome.error = _judged(error, stopper, engine)
         untraced = trace if isinstance(error, TraceError) else None
     if agent is not None:
@@ -210,8 +210,8 @@ def answer(
 
 
 def _made(make: AgentFactory, engine: Engine | RemoteEngine, row: Row) -> Agent[Any]:
-    place = {} if row.dir is None else {"dir": row.dir}
-    agent = make(engine, row.fields | place)
+    folder = {} if row.dir is None else {"dir": row.dir}
+    agent = make(engine, row.fields | folder)
     if not isinstance(agent, Agent):
         raise SettingError(f"the agent factory must return an Agent, not {type(agent).__name__}")
     return agent
@@ -221,24 +221,24 @@ def _judged(
     error: BaseException, stopper: Stopper, engine: Engine | RemoteEngine
 ) -> tuple[Status, str]:
     """Classify a try's error; return its status and message."""
-    told = str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
     if stopper.stopped:
-        return "cancelled", told
+        return "cancelled", text
     if isinstance(error, LimitReachedError | ContextOverflowError):
-        return "limit", told
+        return "limit", text
     if isinstance(error, SettingError | ToolError | ToolDefinitionError):
-        return "error", told  # it would go the same way again
+        return "error", text  # it would go the same way again
     if isinstance(error, EngineError | ModelError) and isinstance(engine, RemoteEngine):
-        return _blamed(engine, error), told
+        return _blamed(engine, error), text
     if isinstance(error, TriplepointError) and not isinstance(error, EngineError | TraceError):
-        return "error", told
-    return "retry", told if isinstance(
+        return "error", text
+    return "retry", text if isinstance(
         error, TriplepointError
-    ) else f"{type(error).__name__}: {told}"
+    ) else f"{type(error).__name__}: {text}"
 
 
 def _blamed(engine: RemoteEngine, error: Exception) -> Status:
-    """Return who caused an error: the row, where the server still accepts requests."""
+    """Return the status of a server's error: a retry, where it still accepts requests."""
     from ..remote.exchange import BusyError, KeyRefusedError
 
     if isinstance(error, BusyError) and not error.dropped:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Order = Literal["input", "done"]
 TARGET = "local:4"
 SLOTS = 4
-"""Rows that a server or an actor gets at once, where nothing else is said."""
+"""Rows that a server or an actor gets at once, by default."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def run_map(
 def _mark(results: Path | None, traces: Path | None) -> str:
     """Return the results' tag in a trace's name, where its folder is shared.
 
-    The same rows may be asked of two models, with one folder for the traces of both.
+    The same rows may go to two models, with one folder for the traces of both.
     """
     if results is None or traces is None or traces == traces_folder(results):
         return ""
@@ -270,8 +270,8 @@ def _check_traces_apart(traces: Path, rows: list[Row], make: Recipe | AgentFacto
     folders = {row.dir for row in rows if row.dir is not None}
     if isinstance(make, Recipe) and make.dir is not None and any(row.dir is None for row in rows):
         folders.add(make.dir)
-    place = os.path.realpath(traces)
-    if any(os.path.realpath(folder) == place for folder in folders):
+    target = os.path.realpath(traces)
+    if any(os.path.realpath(folder) == target for folder in folders):
         raise SettingError(
             f"traces would be written to {traces}, the folder that rows read; give another folder "
             "for traces"
@@ -346,8 +346,8 @@ def map(
         engine: for a local map, an engine that is already loaded; it is left open.
         model: model for rows that name none.
         results: results file, one JSON line per row. Rows already in it are skipped. Without it,
-            results are kept only in memory.
-        traces: folder for traces; True: one beside the results; False: none.
+            results are only in memory.
+        traces: folder for traces; True: one next to the results; False: none.
         order: order of the results: ``input``, or ``done``, as rows finished.
         attempts: attempts per row before it is set aside.
         until: time (as from `time.time`) after which no more rows are started.
@@ -424,7 +424,7 @@ def _rows(given: object) -> list[Row]:
         except OSError as error:
             raise RowError(f"{path}: {error.strerror}") from None
     what = "rows must be mappings, questions, or the path of a file with rows"
-    if isinstance(given, Mapping):  # its names would be asked as questions
+    if isinstance(given, Mapping):  # its names would be taken as questions
         raise RowError(f"{what}, not one mapping; put it in a list")
     items = as_list(frame_rows(given), what, RowError)
     fields: list[tuple[str, Mapping[str, Any]]] = []

@@ -34,7 +34,7 @@ class Forecast:
     """The rate and the time left.
 
     Attributes:
-        predicted_s: seconds that a row is expected to keep an engine busy; 0: nothing tells.
+        predicted_s: seconds that a row is expected to keep an engine busy; 0: unknown.
         workers: engines that take rows.
     """
 

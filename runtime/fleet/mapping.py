@@ -163,7 +163,7 @@ class MapRun:
         self._began = self._first = time.monotonic()
         self._gone: set[str] = set()
         self._wasted = 0.0  # cost of tries that are in no result
-        self._tell()
+        self._report()
 
     def run(
         self, workers: Sequence[Worker], begin: Callable[[Post], None] = lambda post: None
@@ -172,7 +172,7 @@ class MapRun:
 
         Args:
             workers: those that there are now.
-            begin: is given where to tell of those that join later.
+            begin: called with the callback for workers that join later.
 
         Raises:
             FleetError: no worker is left.
@@ -191,7 +191,7 @@ class MapRun:
             raise
         finally:
             self._close()
-            self._tell()
+            self._report()
             self.report.left_s = None
         return self.report
 
@@ -202,7 +202,7 @@ class MapRun:
     def _loop(self) -> None:
         dispatcher = self._dispatcher
         while dispatcher.left:
-            dispatcher.wake()  # else a row that nobody takes would end each wait at once
+            dispatcher.wake()  # else a row that no worker takes would end each wait at once
             self.report.stopped = self._bound()
             if not self.report.stopped:
                 self._hand_out()
@@ -216,7 +216,7 @@ class MapRun:
                     f"{(self.report.notes or ['it never started'])[-1]}"
                 )
             self._take(self._wait())
-            self._tell()
+            self._report()
         self.report.stopped = ""
 
     def _hand_out(self) -> None:
@@ -340,9 +340,9 @@ class MapRun:
             result["model"] = outcome.model
         trace = self._work.trace_of(task)
         if trace is not None and outcome.usage and outcome.traced:
-            place = self._results.path
-            beside = None if place is None else place.resolve().parent
-            result["trace"] = str(trace) if beside is None else os.path.relpath(trace, beside)
+            path = self._results.path
+            folder = None if path is None else path.resolve().parent
+            result["trace"] = str(trace) if folder is None else os.path.relpath(trace, folder)
         result["usage"], result["seconds"] = outcome.usage, round(outcome.seconds, 6)
         result["attempt"] = task.tries
         if task.deaths:
@@ -366,7 +366,7 @@ class MapRun:
         if self._on_note is not None:
             self._on_note(text)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         report, dispatcher = self.report, self._dispatcher
         counts = self._results.counts
         report.answered, report.limit = counts["answered"], counts["limit"]
@@ -390,7 +390,7 @@ class MapRun:
 
 
 def _numbered(rows: Sequence[Row], taken: set[Any]) -> list[Row]:
-    """Renumber rows past those of existing results, since rows may have been inserted.
+    """Renumber rows whose number a result has already, since rows may have been inserted.
 
     One whose number is taken gets the next that is free for all.
     """
@@ -409,15 +409,15 @@ def _write_trace(path: Path, trace: bytes) -> None:
 
 def poison_path(path: Path) -> Path:
     """Return the dead-letter file of a results file."""
-    return _beside(path, f"{path.stem}.poison{path.suffix or '.jsonl'}")
+    return _sibling(path, f"{path.stem}.poison{path.suffix or '.jsonl'}")
 
 
 def traces_folder(path: Path) -> Path:
     """Return the trace folder of a results file."""
-    return _beside(path, f"{path.stem}.traces")
+    return _sibling(path, f"{path.stem}.traces")
 
 
-def _beside(path: Path, name: str) -> Path:
+def _sibling(path: Path, name: str) -> Path:
     if not path.name:
         raise RowError(f"the results must be a file, and {str(path)!r} is a folder")
     return path.with_name(name)

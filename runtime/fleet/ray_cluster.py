@@ -145,16 +145,16 @@ class RayWorker:
         self._post: Post
 
     def start(self, post: Post) -> None:
-        """See `Worker.start`."""
+        """Become ready in the background; report events through `post` from then on."""
         self._post = post
         self._in_thread(self._prepare)
 
     def give(self, task: Task) -> None:
-        """See `Worker.give`."""
+        """Run a row."""
         self._in_thread(self._do, task)
 
     def close(self) -> None:
-        """See `Worker.close`."""
+        """Stop what runs, and release everything."""
         import ray
 
         self._closed.set()
@@ -341,10 +341,10 @@ class RayPool:
         specs = self._on_new_nodes()
         if self._count is not None:
             nodes = max(1, len(specs))
-            most = max((spec.threads for spec in specs), default=1)
-            each = self._threads or max(1, most // -(-self._count // nodes))
+            threads = max((spec.threads for spec in specs), default=1)
+            each = self._threads or max(1, threads // -(-self._count // nodes))
             return [self._like(each, None)] * self._count
-        # A cluster that has no machine yet gets one from its autoscaler when somebody asks.
+        # A cluster that has no machine yet gets one from its autoscaler on request.
         return specs or [self._like(self._threads or 1, None)]
 
     def _like(self, threads: int, node: str | None) -> EngineSpec:
@@ -392,7 +392,7 @@ class RayPool:
 
 
 def _connected(address: str) -> Any:
-    """Connect to Ray; return None where the caller's own connection is used.
+    """Connect to Ray and return it; None where the caller is connected already.
 
     Raises:
         SettingError: it is not installed.
@@ -424,11 +424,11 @@ def _check_listening(address: str) -> None:
         from ray._private.services import canonicalize_bootstrap_address
 
         host, _, port = (canonicalize_bootstrap_address(address) or "").rpartition(":")
-        place = (host.strip("[]"), int(port))
+        endpoint = (host.strip("[]"), int(port))
     except Exception:  # none, or not of this form: Ray says so soon enough
         return
     try:
-        socket.create_connection(place, timeout=_REACH_S).close()
+        socket.create_connection(endpoint, timeout=_REACH_S).close()
     except OSError as error:
         why = f"{host}:{port}: {error.strerror or error}"
         raise _unreachable(address, why) from None

@@ -1,6 +1,6 @@
 """Results: a JSON object a line, synced before it is acknowledged, without duplicates.
 
-While a run goes on, lines are in the order in which rows finished, each batch of them written at
+During a run, lines are in the order in which rows finished, each batch of them written at
 once and synced. A torn last line, of a driver that was killed, is dropped when the file is opened
 again. At the end of a run the file is put in the order of the rows, if that is wanted.
 """
@@ -22,7 +22,7 @@ from ...traces.append_log import claim
 
 _OPENING = b'{"row": '  # of every line
 FAILED = ("error", "poison")
-"""Statuses of rows that `Results.forget_failed` lets be asked again."""
+"""Statuses of rows that `Results.forget_failed` requeues."""
 
 
 class Results:
@@ -50,10 +50,10 @@ class Results:
         self.dearest = 0.0
         self.priced = 0
         self.unpriced: defaultdict[str, float] = defaultdict(float)
-        self._places: dict[str, tuple[int, int]] = {}  # offset and bytes of each line
+        self._spans: dict[str, tuple[int, int]] = {}  # offset and bytes of each line
         self._end = 0
         self._file: BinaryIO | None = None
-        self._kept: list[bytes] = []
+        self._memory: list[bytes] = []
         if path is None:
             return
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
@@ -61,7 +61,7 @@ class Results:
         try:
             self._claim(path)
             self._read(path)
-            self._append(_OPENING)  # a full disk is an error before any row is asked
+            self._append(_OPENING)  # a full disk is an error before any row starts
             self._file.truncate(self._end)
         except BaseException:
             self._file.close()
@@ -71,8 +71,8 @@ class Results:
         return len(self.done)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Return the results, as they stand in the file."""
-        for key in self._places:
+        """Return the results, as in the file."""
+        for key in self._spans:
             yield json.loads(self._line(key))
 
     def add(self, results: Iterable[Mapping[str, Any]]) -> None:
@@ -111,7 +111,7 @@ class Results:
         if keys is None:
             keys = {key for key, status in self.done.items() if status in FAILED}
         if keys:
-            self._rewrite([key for key in self._places if key not in keys])
+            self._rewrite([key for key in self._spans if key not in keys])
         return len(keys)
 
     def sort(self, order: Mapping[str, int]) -> None:
@@ -120,8 +120,8 @@ class Results:
         Raises:
             OSError: the new file cannot be written; the old one is as it was.
         """
-        keys = sorted(self._places, key=lambda key: order.get(key, len(order)))
-        if keys != list(self._places):
+        keys = sorted(self._spans, key=lambda key: order.get(key, len(order)))
+        if keys != list(self._spans):
             self._rewrite(keys)
 
     def close(self) -> None:
@@ -134,15 +134,17 @@ class Results:
         self.done[key] = result["status"]
         self.row_numbers[key] = result.get("row")
         self.counts[result["status"]] += 1
-        self._places[key] = (self._end, len(line))
+        self._spans[key] = (self._end, len(line))
         self._end += len(line)
         if self._file is None:
-            self._places[key] = (len(self._kept), 0)
-            self._kept.append(line)
+            self._spans[key] = (len(self._memory), 0)
+            self._memory.append(line)
         usage = result.get("usage")
         counts = {"seconds": result.get("seconds"), "cost": result.get("cost")}
         has_cost = isinstance(result.get("cost"), int | float)
-        self.priced += has_cost and bool(usage)  # one that failed before it began tells nothing
+        self.priced += has_cost and bool(
+            usage
+        )  # one that failed before it began counts for nothing
         for name, value in {**(usage if isinstance(usage, dict) else {}), **counts}.items():
             if isinstance(value, int | float):
                 self.numbers[name] = self.numbers.get(name, 0) + value
@@ -152,14 +154,14 @@ class Results:
                     self.unpriced[name] += value
 
     def _note_end(self, key: str) -> None:
-        offset, size = self._places[key]
-        self._places[key] = (offset, size + 1)
+        offset, size = self._spans[key]
+        self._spans[key] = (offset, size + 1)
         self._end += 1
 
     def _line(self, key: str) -> bytes:
-        offset, size = self._places[key]
+        offset, size = self._spans[key]
         if self._file is None:
-            return self._kept[offset]
+            return self._memory[offset]
         self._file.seek(offset)
         return self._read_whole(size)
 
@@ -183,7 +185,7 @@ class Results:
     def _is_at(self, path: Path) -> bool:
         """Return whether the file still has its name: a sorting run replaces it.
 
-        The one that was opened before then is free to claim, but nobody would find what is written.
+        The one that was opened before then is free to claim, but its contents would be lost.
         """
         assert self._file is not None
         try:
@@ -202,7 +204,7 @@ class Results:
                 # A power failure may leave zeros at the end: the length was stored, the text not.
                 ours = ours or (number > 1 and not line.strip(b"\0"))
                 if result is None and ours and not line.endswith(b"\n"):
-                    break  # torn: its row is asked again
+                    break  # torn: its row runs again
                 if result is None:
                     raise RowError(
                         f"{path}, line {number} is not a result; give another file, or fix the line"
@@ -252,10 +254,10 @@ class Results:
 
     def _take(self, fresh: Results) -> None:
         self.done, self.counts, self.numbers = fresh.done, fresh.counts, fresh.numbers
-        self._places, self.dearest = fresh._places, fresh.dearest
+        self._spans, self.dearest = fresh._spans, fresh.dearest
         self.row_numbers = fresh.row_numbers
         self.priced, self.unpriced = fresh.priced, fresh.unpriced
-        self._end, self._file, self._kept = fresh._end, fresh._file, fresh._kept
+        self._end, self._file, self._memory = fresh._end, fresh._file, fresh._memory
 
 
 def _result_of(line: bytes) -> dict[str, Any] | None:

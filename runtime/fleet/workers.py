@@ -98,7 +98,7 @@ class Work:
     hidden: tuple[Path, ...] = ()
 
     def answer(self, engine: Engine | RemoteEngine, row: Row, trace: Path | None) -> Outcome:
-        """See `answering.answer`."""
+        """Answer a row on an engine; never raises."""
         return answer(engine, row, self.make, trace, self.stopper, self.hidden)
 
     def trace_of(self, task: Task) -> Path | None:
@@ -135,13 +135,13 @@ class LocalWorker:
         self._post: Post = queue.SimpleQueue[Event]().put
 
     def start(self, post: Post) -> None:
-        """See `Worker.start`; an engine is loaded with the first row that needs it."""
+        """Become ready; an engine is loaded with the first row that needs it."""
         self._post = post
         self.ready = True
         post(Event("ready", self))
 
     def give(self, task: Task) -> None:
-        """See `Worker.give`."""
+        """Run a row."""
         with held():
             self._threads.submit(self._do, task)
 
@@ -172,7 +172,7 @@ class LocalWorker:
             return self._engine
 
     def close(self) -> None:
-        """See `Worker.close`."""
+        """Stop what runs, and release everything."""
         self._work.stopper.stop()
         self._threads.shutdown(wait=True, cancel_futures=True)
         if self._engine is not None and self._owned:
@@ -185,7 +185,7 @@ class ServerWorker:
 
     Args:
         patience_s: seconds after which it is given up when it does not respond.
-        model: that is asked of it; None: the first that it lists.
+        model: the requested one; None: the first that it lists.
     """
 
     def __init__(
@@ -213,12 +213,12 @@ class ServerWorker:
         self._post: Post = queue.SimpleQueue[Event]().put
 
     def start(self, post: Post) -> None:
-        """See `Worker.start`."""
+        """Become ready in the background; report events through `post` from then on."""
         self._post = post
         self._probe_in_thread("")
 
     def give(self, task: Task) -> None:
-        """See `Worker.give`."""
+        """Run a row."""
         with held():
             self._threads.submit(self._do, task)
 
@@ -268,7 +268,7 @@ class ServerWorker:
             except TriplepointError as error:
                 self._give_up(str(error))
                 return
-            except Exception as error:  # such as a proxy's scheme: nobody else would be told
+            except Exception as error:  # such as a proxy's scheme: else it would be lost
                 self._give_up(f"{self.state.name}: {type(error).__name__}: {error}")
                 return
             # One that takes no requests but says which models it has is busy: let it be a while.
@@ -296,7 +296,7 @@ class ServerWorker:
         self._post(Event("gone", self, why=why))
 
     def close(self) -> None:
-        """See `Worker.close`."""
+        """Stop what runs, and release everything."""
         with held():
             self._closed.set()
         self._work.stopper.stop()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..physics.costs import ModelCost
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "dispatch")
-MOST_TOKENS = 4096  # of a phase on the diagram: a prompt that takes several passes
+MAX_TOKENS = 4096  # of a phase on the diagram: a prompt that takes several passes
 FINER = 4  # points between neighbors of the grid, for lines and colors
 Line = list[tuple[float, float]]
 
@@ -89,17 +89,17 @@ class Diagram:
     def contours(self) -> list[tuple[float, list[Line]]]:
         """Return speeds, 1, 2 and 5 times powers of ten, with their contour lines."""
         reached = self.rates[self.inside]
-        least, most = float(reached.min()), float(reached.max())
+        lowest, highest = float(reached.min()), float(reached.max())
         levels = [
             step * 10.0**power
-            for power in range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+            for power in range(math.floor(math.log10(lowest)), math.ceil(math.log10(highest)) + 1)
             for step in (1, 2, 5)
         ]
         logs = np.log(self.rates)
         return [
             (level, lines)
             for level in levels
-            if least < level < most
+            if lowest < level < highest
             and (lines := _contour(self.kv, self.tokens, logs, math.log(level)))
         ]
 
@@ -122,8 +122,8 @@ def diagram(cost: ModelCost, found: Calibration, context: int, batch: int = 1) -
 
     The grid is finer where few tokens are, since a pass of one has a plan of its own.
     """
-    most = min(MOST_TOKENS, context - 1)
-    sizes, depths = _steps(most, 4), _steps(context, 3)
+    limit = min(MAX_TOKENS, context - 1)
+    sizes, depths = _steps(limit, 4), _steps(context, 3)
     shares = np.full((3, len(sizes), len(depths)), np.nan)
     rates = np.full((len(sizes), len(depths)), np.nan)
     for row, size in enumerate(sizes):
@@ -145,10 +145,10 @@ def diagram(cost: ModelCost, found: Calibration, context: int, batch: int = 1) -
     return Diagram(fine_kv, fine_tokens, fine, speed, inside, context, batch)
 
 
-def _steps(most: int, an_octave: int) -> list[int]:
+def _steps(limit: int, an_octave: int) -> list[int]:
     """Return integers from 1 to `most`, a number of them per doubling."""
-    exact = [2 ** (n / an_octave) for n in range(int(an_octave * math.log2(most)) + 1)]
-    return sorted({round(value) for value in exact} | {most})
+    exact = [2 ** (n / an_octave) for n in range(int(an_octave * math.log2(limit)) + 1)]
+    return sorted({round(value) for value in exact} | {limit})
 
 
 def _finer(axis: np.ndarray) -> np.ndarray:
@@ -213,7 +213,7 @@ class Picture:
         path: a run.
         measured: points that were timed.
         batches: the same for more sequences at once.
-        cost: the model's, for what is said of its layers.
+        cost: the model's, for the text on its layers.
     """
 
     title: str
@@ -283,9 +283,9 @@ def _joined(segments: Sequence[tuple[tuple[float, float], tuple[float, float]]])
     return lines
 
 
-def ticks(most: float) -> list[int]:
+def ticks(limit: float) -> list[int]:
     """Return the ticks of an axis up to `most`: powers of four, 1, 4, 16, …"""
-    return [4**n for n in range(int(math.log(most, 4) + 1e-6) + 1)]
+    return [4**n for n in range(int(math.log(limit, 4) + 1e-6) + 1)]
 
 
 def tick_label(value: float) -> str:

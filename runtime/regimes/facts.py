@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..physics.costs import ModelCost
 
-_ROWS = (1, 8, 64)  # of a pass, for which experts are told
+_ROWS = (1, 8, 64)  # of a pass, for which experts are listed
 
 
 def kind_of(cost: ModelCost) -> str:

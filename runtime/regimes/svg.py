@@ -50,16 +50,16 @@ def drawing(
     """Draw the diagram into a box of left, top, right and bottom.
 
     Args:
-        name: tells its clips from those of others in the document.
-        first: of those beside it, which has the names of the upper axis.
+        name: distinguishes its clips from those of others in the document.
+        first: of those side by side, which has the names of the upper axis.
     """
     d = picture.diagram
     left, top, right, bottom = box
-    most_kv, most_tokens = float(2 ** d.kv[-1]), float(2 ** d.tokens[-1])
-    kvs, sizes = ticks(most_kv), ticks(most_tokens)
+    max_kv, max_tokens = float(2 ** d.kv[-1]), float(2 ** d.tokens[-1])
+    kvs, sizes = ticks(max_kv), ticks(max_tokens)
     plot = Plot(
-        Axis(1.0, most_kv, left, right, log=True, ticks=kvs, label=tick_label),
-        Axis(LOW, most_tokens, bottom, top, log=True, ticks=sizes, label=tick_label),
+        Axis(1.0, max_kv, left, right, log=True, ticks=kvs, label=tick_label),
+        Axis(LOW, max_tokens, bottom, top, log=True, ticks=sizes, label=tick_label),
     )
     plot.axes("positions in the KV cache before the pass", "new tokens" if first else "")
     for x, y in _along(picture.path, plot):

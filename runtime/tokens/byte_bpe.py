@@ -32,7 +32,7 @@ LONG = 4096  # characters
 def byte_characters() -> str:
     """Return the 256 characters that represent the bytes in such vocabularies.
 
-    Printable Latin-1 stands for itself; the other 68 bytes take the characters from U+0100 on.
+    Printable Latin-1 maps to itself; the other 68 bytes take the characters from U+0100 on.
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
@@ -55,7 +55,7 @@ def merged_ids(tokenizer: MergeTokenizer, text: str) -> list[int]:
     """Return the ids of a text; other threads run during a long one.
 
     `encode` keeps them waiting, 0.95 s for 1.6 MB where the other does for 0.02 s, and takes longer
-    (1.3 times for 20 kB, 2.2 times for these): it also makes offsets, which nobody reads. For a
+    (1.3 times for 20 kB, 2.2 times for these): it also makes offsets, which are unused. For a
     batch the library has threads of its own, which short texts do not need.
 
     Raises:

@@ -1,7 +1,7 @@
 """Translates errors of libraries written in Rust to this package's errors.
 
 A panic in one of them comes as a `PanicException`, which is no `Exception`: no handler of a program
-sees it. Each call into such a library with something from a file stands in `translated`.
+sees it. Each call into such a library with data from a file is in `translated`.
 """
 
 from __future__ import annotations

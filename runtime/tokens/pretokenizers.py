@@ -158,7 +158,7 @@ def pre_tokenizer(name: str, path: Path) -> PreTokenizer:
     found = PRE_TOKENIZERS.get(name)
     if found is None:
         known = ", ".join(sorted(PRE_TOKENIZERS))
-        said = f"the pre-tokenizer {shown(name)} is not known"
-        said = said if name else "no pre-tokenizer is named"
-        raise UnsupportedModelError(f"{path}: {said} (tokenizer.ggml.pre); known: {known}")
+        problem = f"the pre-tokenizer {shown(name)} is not known"
+        problem = problem if name else "no pre-tokenizer is named"
+        raise UnsupportedModelError(f"{path}: {problem} (tokenizer.ggml.pre); known: {known}")
     return found

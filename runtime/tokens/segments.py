@@ -14,9 +14,9 @@ Origin = Literal["template", "system", "tools", "user", "tool_result", "model", 
 
 HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
 """How a template escapes a text, if it does."""
-MOST_QUOTED = 3
+MAX_QUOTED = 3
 """How often a template quotes a content within a quoted text."""
-MOST_TIMES, _ROOM = 8, 1 << 20
+MAX_TIMES, _ROOM = 8, 1 << 20
 """How many times as long as the contents what they become may be; and characters besides."""
 _EDGE = "\u2003"  # a space that no template writes; missing where the template strips a content
 _EDGES = rf"({_EDGE}|\\u{ord(_EDGE):04x})?"  # also as JSON of ASCII only
@@ -61,7 +61,7 @@ class Marks:
         """
         segments: list[Segment] = []
         done = 0
-        left_over = MOST_TIMES * sum(len(one.text) for one in self._contents) + _ROOM
+        left_over = MAX_TIMES * sum(len(one.text) for one in self._contents) + _ROOM
         for match in _MARK.finditer(rendered):
             left, word, number, slashes, escaped, right = match.groups()
             if word != self._word:
@@ -74,7 +74,7 @@ class Marks:
             text = text if left else text.lstrip()
             text = text if right else text.rstrip()
             quoted = len(slashes).bit_length()  # 1, 3, 7 … by how often it was quoted
-            if quoted > MOST_QUOTED:
+            if quoted > MAX_QUOTED:
                 raise TemplateError("the chat template quotes a message again and again")
             for _ in range(quoted):
                 text = json.dumps(text, ensure_ascii=False)[1:-1]

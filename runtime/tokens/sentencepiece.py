@@ -73,7 +73,7 @@ class SentencePiece:
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text`; bytes without a token are dropped.
 
-        `text` stands at the start or after a marker, so it gets a space in front.
+        `text` is at the start or after a marker, so it gets a space in front.
         """
         text = text.replace(" ", SPACE)
         if self.adds_space_prefix:
@@ -100,30 +100,30 @@ class SentencePiece:
         after = list(range(1, len(parts) + 1))  # place of the next part
         before = list(range(-1, len(parts) - 1))
         queue: list[tuple[float, int, str]] = []
-        for place in range(len(parts) - 1):
-            joined = parts[place] + parts[place + 1]
+        for at in range(len(parts) - 1):
+            joined = parts[at] + parts[at + 1]
             if joined in pieces:
-                queue.append((pieces[joined][0], place, joined))
+                queue.append((pieces[joined][0], at, joined))
         heapify(queue)
         while queue:
-            _, place, joined = heappop(queue)
-            right = after[place]
+            _, at, joined = heappop(queue)
+            right = after[at]
             # One of the two was joined to something else meanwhile.
-            if not parts[place] or right >= len(parts) or parts[place] + parts[right] != joined:
+            if not parts[at] or right >= len(parts) or parts[at] + parts[right] != joined:
                 continue
-            parts[place], parts[right] = joined, ""
-            after[place] = after[right]
+            parts[at], parts[right] = joined, ""
+            after[at] = after[right]
             if after[right] < len(parts):
-                before[after[right]] = place
-                self._offer(queue, place, joined + parts[after[right]])
-            if before[place] >= 0:
-                self._offer(queue, before[place], parts[before[place]] + joined)
+                before[after[right]] = at
+                self._offer(queue, at, joined + parts[after[right]])
+            if before[at] >= 0:
+                self._offer(queue, before[at], parts[before[at]] + joined)
         return [token for part in parts if part for token in self._ids(part)]
 
-    def _offer(self, queue: list[tuple[float, int, str]], place: int, joined: str) -> None:
+    def _offer(self, queue: list[tuple[float, int, str]], at: int, joined: str) -> None:
         found = self._pieces.get(joined)
         if found is not None:
-            heappush(queue, (found[0], place, joined))
+            heappush(queue, (found[0], at, joined))
 
     def _ids(self, part: str) -> list[int]:
         found = self._pieces.get(part)

@@ -4,11 +4,11 @@ Three sets matter:
 
 - *refused*: ids that plain text can never become. Every control token, and every user-defined token
   that looks like markup (`<tool_call>`): a file that contains `</tool_response>` must not end the
-  tool result it stands in.
+  tool result it is in.
 - *hidden*: refused ids that are not shown in decoded text: the control tokens. `<tool_call>` is
   user-defined, part of what the model says, and shown.
 - *plain markers*: user-defined tokens that are no markup (runs of spaces, say). They are taken as
-  one token wherever their text stands, in all text.
+  one token wherever their text occurs, in all text.
 """
 
 from __future__ import annotations
