@@ -17,7 +17,7 @@ from .workspace import Workspace
 def meant(workspace: Workspace, path: str, *, own: bool = False) -> str:
     """Return the cleaned path, with names that do not exist replaced by their look-alikes.
 
-    A name stands for another only if nothing has it, and just one in its folder looks the same.
+    A name matches another only if nothing has it, and just one in its folder looks the same.
     For `own` see `Workspace.relative`.
 
     Raises:

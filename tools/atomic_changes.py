@@ -1,7 +1,7 @@
 """Atomic changes of files in a workspace, only at the path itself.
 
 Every change is made from the descriptor of the folder that holds the name, which was reached
-through no symlink. A new content is written beside the file and takes its name in one rename, so
+through no symlink. New contents are written next to the file and takes its name in one rename, so
 that a reader (or a crash) meets the old content or the new one. Nothing is overwritten by a move,
 and what is deleted goes to a trash folder in the workspace.
 """
@@ -111,7 +111,7 @@ class TargetPath:
         check_size(data)
         temporary = f".triplepoint-{secrets.token_hex(8)}.tmp"
         try:
-            self._write_beside(temporary, data, before)
+            self._write_temporary(temporary, data, before)
             if before is None:
                 _rename_new(self._folder, temporary, self._folder, self.name)
             else:
@@ -129,7 +129,7 @@ class TargetPath:
             with contextlib.suppress(OSError):  # it has its name by now, unless something failed
                 os.unlink(temporary, dir_fd=self._folder)
 
-    def _write_beside(self, temporary: str, data: bytes, before: Content | None) -> None:
+    def _write_temporary(self, temporary: str, data: bytes, before: Content | None) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         mode = 0o666 if before is None else 0o600
         descriptor = os.open(temporary, flags, mode, dir_fd=self._folder)
@@ -241,19 +241,19 @@ def to_trash(workspace: Workspace, path: str) -> str:
     if path.split("/")[0] == TRASH:
         raise ToolError(f"in the trash already: {shown(path)}; a person may empty it")
     stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
-    kept = f"{TRASH}/{stamp}/{path}"
+    trashed = f"{TRASH}/{stamp}/{path}"
     with place(workspace, path) as here:
         if here.stat() is None:
             raise ToolError(formats.no_such_path(shown(path)))
         # It may lie deeper than we make folders: it is there, so its folders fit into the trash.
-        deepest = max(MAX_DEPTH, kept.count("/"))
+        deepest = max(MAX_DEPTH, trashed.count("/"))
         try:
-            with place(workspace, kept, make=True, deepest=deepest) as there:
+            with place(workspace, trashed, make=True, deepest=deepest) as there:
                 here.rename_to(there)
         except ToolError:
-            _remove_empty(workspace, kept.rpartition("/")[0])
+            _remove_empty(workspace, trashed.rpartition("/")[0])
             raise
-    return kept
+    return trashed
 
 
 def _make_folders(workspace: Workspace, path: str, deepest: int) -> None:

@@ -15,7 +15,7 @@ from .search import MAX_PATTERN, MAX_SECONDS, Hit, Search
 from .timed_regex import captured
 from .workspace import Workspace
 
-MAX_GROUPS = 100_000  # that are kept; what is in none of them is told
+MAX_GROUPS = 100_000  # that are counted; lines in none of them are reported
 MAX_SHOWN = 31  # groups in a result
 MAX_KEY = 200  # characters of a group's name
 MAX_LINE = 4096  # characters of a line that an expression looks at
@@ -33,7 +33,7 @@ _LEVELS = (
 )
 _HEX = "[0-9a-fA-F]{1,4}"
 # The first group that takes part is what a line counts under. Each takes time that grows with the
-# line at most: what stands before a repetition is fixed.
+# line at most: what precedes a repetition is fixed.
 _WORDS = {
     "day": rf"\b({_DATE})",
     "hour": rf"\b({_DATE}[T :,]{{1,2}}\d\d)\b|\b([01]\d|2[0-3]):[0-5]\d\b",
@@ -85,8 +85,8 @@ def count_lines(
             f"none of the {groups.total} lines has by={shown(by)}; {_BY}; such a line: {example}"
         )
     lines = groups.table() if by else map(str, groups.first)
-    told = _fitting(lines, max_chars, len(groups.counts) if by else groups.total)
-    return "\n".join([groups.head(pattern, path, by), *told, *groups.notes(), *search.notes])
+    listing = _fitting(lines, max_chars, len(groups.counts) if by else groups.total)
+    return "\n".join([groups.head(pattern, path, by), *listing, *groups.notes(), *search.notes])
 
 
 def grouping(by: str) -> Keys | None:

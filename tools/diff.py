@@ -9,7 +9,7 @@ from .formats import split_lines
 
 MAX_DIFF = 120  # lines of a diff that is shown
 MAX_COMPARED = 1000  # lines from the first that differs on which are compared
-CUT = "[cut: "  # begins what stands for lines that are not shown
+CUT = "[cut: "  # begins the placeholder for lines that are not shown
 CONTEXT = 2  # lines of a diff before and after what differs
 
 
@@ -56,6 +56,6 @@ def _same(one: list[str], other: list[str]) -> int:
     )
 
 
-def _moved(place: str, by: int) -> str:
+def _moved(header: str, by: int) -> str:
     """Shift a diff's ``@@ -1,5 +1,6 @@`` by a number of lines."""
-    return re.sub(r"(?<=[-+])\d+", lambda found: str(int(found[0]) + by), place)
+    return re.sub(r"(?<=[-+])\d+", lambda found: str(int(found[0]) + by), header)

@@ -28,8 +28,8 @@ from .tool import ToolGroup, tool
 from .workspace import Workspace
 
 MAX_IN_FOLDER = 100_000  # files of a folder that are checked against a policy's rules
-MOST_COMPARED = 50  # lines that are compared letter by letter with what was not found
-MAX_PLACES = 5  # places of a text that are named
+MAX_COMPARED = 50  # lines that are compared letter by letter with what was not found
+MAX_OCCURRENCES = 5  # places of a text that are named
 MAX_COUNTED = 1000  # that are counted
 KEEPS = 4  # lines of a file that is not replaced unasked by one that has few of them
 FIRST = 5  # lines of a file that was never read, in the refusal to replace it
@@ -140,8 +140,8 @@ class EditTools(ToolGroup):
         Args:
             path: What to delete, relative to the workspace.
         """
-        place_now = printable(to_trash(self.workspace, path))
-        return f"deleted {self._shown(path)}; it is kept as {place_now}"
+        trashed = printable(to_trash(self.workspace, path))
+        return f"deleted {self._shown(path)}; it is kept as {trashed}"
 
     def _shown(self, path: str) -> str:
         return shown(clean_path(self.workspace.relative(path)))
@@ -159,26 +159,26 @@ class EditTools(ToolGroup):
         """Raise ToolError if the conversation never read the text that it would replace."""
         readable = seen.unread(self.workspace, path)
         if not text or readable is None:
-            return self._check_kept(path, text, content)
-        told = f"{shown(path)} exists and was never read here, so nothing was written"
+            return self._check_loss(path, text, content)
+        message = f"{shown(path)} exists and was never read here, so nothing was written"
         if not readable(path):
-            raise ToolError(f"{told}; write to another file")
+            raise ToolError(f"{message}; write to another file")
         lines, instead = split_lines(text), _edit_instead(text, _with_line_ends(content, text))
         first = "\n".join(f"{n}\t{line[:120]}" for n, line in enumerate(lines[:FIRST], 1))
         more = ", the first" if len(lines) > FIRST else ""
-        raise ToolError(f"{told}; read it first{instead}. It has {_count(text)}{more}:\n{first}")
+        raise ToolError(f"{message}; read it first{instead}. It has {_count(text)}{more}:\n{first}")
 
-    def _check_kept(self, path: str, text: str | None, content: str) -> None:
+    def _check_loss(self, path: str, text: str | None, content: str) -> None:
         """Raise ToolError, once, if most lines would be lost; usually edit_file is meant."""
         lines = split_lines(text or "")
-        kept = (Counter(lines) & Counter(split_lines(content))).total()
-        if len(lines) < KEEPS or 2 * kept >= len(lines) or not seen.is_guarded():
+        common = (Counter(lines) & Counter(split_lines(content))).total()
+        if len(lines) < KEEPS or 2 * common >= len(lines) or not seen.is_guarded():
             return
         if (path, content) not in self._insisted:
             self._insisted = {(path, content)}
             raise ToolError(
                 f"nothing was written: of the {len(lines)} lines of {shown(path)} this keeps "
-                f"{kept}; change a piece of it with edit_file, or call write_file again with the "
+                f"{common}; change a piece of it with edit_file, or call write_file again with the "
                 "same text to replace all of it"
             )
 
@@ -212,10 +212,10 @@ class EditTools(ToolGroup):
         name = self._shown(path)
         _check_new("the content", content)
         before, path_meant = None, path
-        # A folder on the way may not be there yet; of what else is wrong the call tells.
+        # A folder on the way may not be there yet; the call reports what else is wrong.
         with suppress(ToolError), place(self.workspace, path) as here:
             before, path_meant = here.read(), here.path
-        self._check_known(path_meant, before)  # nobody is asked about what will be refused
+        self._check_known(path_meant, before)  # the user is not asked about what will be refused
         text = "" if before is None else _text_of(before, name)
         self._check_read(path_meant, text, content)
         self._keep_preview(_call("write_file", path=path, content=content), before)
@@ -313,20 +313,24 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
         raise ToolError("old is empty: give the text to replace, or use write_file")
     if old == new:
         raise ToolError("old and new are the same: nothing would change")
-    places = _places(text, old)
-    if not places:
+    occurrences = _occurrences(text, old)
+    if not occurrences:
         raise ToolError(f"no such text in {name}{_nearest(text, old)}")
-    if len(places) > 1:
-        lines = [str(text.count("\n", 0, start) + 1) for start, _ in places[:MAX_PLACES]]
-        more = "" if len(places) <= MAX_PLACES else f" and {len(places) - MAX_PLACES} more"
-        times = f"{len(places)} times"
-        if len(places) > MAX_COUNTED:
+    if len(occurrences) > 1:
+        lines = [str(text.count("\n", 0, start) + 1) for start, _ in occurrences[:MAX_OCCURRENCES]]
+        more = (
+            ""
+            if len(occurrences) <= MAX_OCCURRENCES
+            else f" and {len(occurrences) - MAX_OCCURRENCES} more"
+        )
+        times = f"{len(occurrences)} times"
+        if len(occurrences) > MAX_COUNTED:
             times, more = f"more than {MAX_COUNTED} times", " and more"
         raise ToolError(
             f"the text is in {name} {times}, at lines {', '.join(lines)}{more}; "
             "give more of what is around it"
         )
-    start, end = places[0]
+    start, end = occurrences[0]
     if "\n" in text:
         new = _ANY_ENDING.sub("\r\n" if _crlf(text, start, text[start:end]) else "\n", new)
     if text.startswith(("\n", "\r\n"), end):
@@ -340,23 +344,23 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
 def _edit_instead(text: str, new: str) -> str:
     """Return the small edit that turns one text into another, if there is one."""
     old_lines, new_lines = split_lines(text), split_lines(new)
-    least = min(len(old_lines), len(new_lines))
+    shortest = min(len(old_lines), len(new_lines))
     pairs = zip(old_lines, new_lines, strict=False)
-    head = next((n for n, (a, b) in enumerate(pairs) if a != b), least)
+    head = next((n for n, (a, b) in enumerate(pairs) if a != b), shortest)
     ends = zip(old_lines[head:][::-1], new_lines[head:][::-1], strict=False)
-    tail = next((n for n, (a, b) in enumerate(ends) if a != b), least - head)
+    tail = next((n for n, (a, b) in enumerate(ends) if a != b), shortest - head)
     if head + tail in (len(old_lines), len(new_lines)):  # nothing is there, or comes: with a line
         head, tail = (head - 1, tail) if head else (head, max(0, tail - 1))
     old = "\n".join(old_lines[head : len(old_lines) - tail])
     put = "\n".join(new_lines[head : len(new_lines) - tail])
     small = head + tail > 0 and len(old) + len(put) <= MAX_EDIT
-    if not small or len(_places(text, old)) != 1 or text.replace(old, put) != new:
+    if not small or len(_occurrences(text, old)) != 1 or text.replace(old, put) != new:
         return ", or change one piece of it with edit_file"
     arguments = json.dumps({"old": old, "new": put}, ensure_ascii=False)
     return f", or call edit_file with {arguments}, which does the same"
 
 
-def _places(text: str, old: str) -> list[tuple[int, int]]:
+def _occurrences(text: str, old: str) -> list[tuple[int, int]]:
     """Return the bounds of every occurrence of the old text, overlapping ones included.
 
     A line ending of either text matches one of the other kind. No place begins or ends within one.
@@ -397,7 +401,7 @@ def _nearest(text: str, old: str) -> str:
     stripped = [line.strip()[:300] for line in lines]
     # Those with the most of its words, since to compare two long lines may take milliseconds.
     words = _words(wanted)
-    likely = heapq.nlargest(MOST_COMPARED, stripped, key=lambda line: len(words & _words(line)))
+    likely = heapq.nlargest(MAX_COMPARED, stripped, key=lambda line: len(words & _words(line)))
     near = difflib.get_close_matches(wanted, likely, n=1, cutoff=0.7)
     if not near:
         return ""
@@ -421,7 +425,7 @@ def _difference(lines: list[str], at: int, old: str, ended: bool) -> str:
         if found == want:
             continue
         spaces = " in spaces" if line.split() == want.split() else ""
-        # As Python writes it: a tab is to be told from spaces.
+        # As Python writes it: a tab must differ from spaces.
         return f"; line {number + 1} differs{spaces}: {line[:120]!r}"
     return f"; line {at + 1} is like it: {lines[at].strip()[:120]}"
 

@@ -3,7 +3,7 @@
 * Only http and https; no credentials in the address; no proxy from the environment.
 * Every host is resolved once, every address it has must be public, and the connection goes to the
   address that was checked. So it is after each redirect: no second DNS answer is ever used.
-* A redirect to another host or port is not followed but told: that is a new call for the policy.
+* A redirect to another host or port is reported, not followed: that is a new call for the policy.
 * Limits on time (over all), bytes (after decompression) and redirects.
 """
 
@@ -52,7 +52,7 @@ class Page:
     charset: str
     body: bytes
     cut: bool
-    """Whether the body goes on past the limit."""
+    """Whether the body exceeds the limit."""
 
     def text(self) -> str:
         """Return the body as text; HTML as a reader sees it.

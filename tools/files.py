@@ -201,13 +201,13 @@ class FileTools(ToolGroup):
             yield
         except ToolError as error:
             missing = (formats.no_such_file, formats.no_such_folder, formats.no_such_path)
-            if not str(error).startswith(tuple(says(shown(path)) for says in missing)):
+            if not str(error).startswith(tuple(refusal(shown(path)) for refusal in missing)):
                 raise
             try:
-                places = self._named(path, files, folders)
+                paths = self._named(path, files, folders)
             except ToolError:  # the folder itself may not be listed
                 raise error from None
-            raise ToolError(f"{error}{formats.elsewhere(places)}") from None
+            raise ToolError(f"{error}{formats.elsewhere(paths)}") from None
 
     def _named(self, path: str, files: bool, folders: bool) -> list[str]:
         """Return the first permitted paths with that last name, in byte order.
@@ -221,7 +221,7 @@ class FileTools(ToolGroup):
         )
         below = map(one_form, islice(walk, MAX_FILES))
         found = formats.named(one_form(path), below, files=files, folders=folders)
-        # A name that is written otherwise than it is, or cut, cannot be asked for.
+        # A name that is written otherwise than it is, or cut, cannot be requested.
         plain = (one for one in found if one == printable(one) and len(one) <= MAX_SHOWN)
         seen = (one for one in plain if not self._hidden(one))
         return list(islice(seen, formats.MAX_PLACES + 1))

@@ -82,7 +82,7 @@ class NumberedLines:
     def add(self, text: str, length: int | None = None) -> bool:
         """Add one more line; return False when it does not fit (then none is accepted).
 
-        The first line is always taken, so that reading on never stands still.
+        The first line is always taken, so that reading on always progresses.
         """
         line = f"{self.next}\t{cut_text(text, MAX_LINE, length)}"
         size = len(line) + 1  # with the line end that joins it
@@ -98,7 +98,7 @@ class NumberedLines:
         """Return the result.
 
         Args:
-            last: the last line that was asked for and exists, None when it is not known.
+            last: the last requested line that exists, None when it is not known.
             total: how many lines the file has, None when it is not known.
         """
         if self._plain:
@@ -183,8 +183,8 @@ def list_result(
 def _others(name: str, folder: str) -> str:
     """Return the note on the names from this one on."""
     start = "*" if name[0] in "*?[\\" else f"{name[0]}*"  # those signs mean something else there
-    place = "" if folder == "." else f"{folder}/"
-    return f", from {name} on; list some with a pattern such as path={place}{start}"
+    prefix = "" if folder == "." else f"{folder}/"
+    return f", from {name} on; list some with a pattern such as path={prefix}{start}"
 
 
 def search_hit(path: str, number: int, text: str, length: int | None = None, start: int = 0) -> str:
@@ -245,17 +245,17 @@ def _kind(hit: str) -> str:
 # --------------------------------------------------------------------------- what is elsewhere
 
 
-def elsewhere(places: Sequence[str]) -> str:
+def elsewhere(paths: Sequence[str]) -> str:
     """Return the suffix of an error about a missing path: where its last name exists.
 
     Args:
         places: the paths with that name in order, at least one more than is shown where there are
             that many.
     """
-    if len(places) < 2:
-        return "".join(f" (there is {place})" for place in places)
-    more = " and more" if len(places) > MAX_PLACES else ""
-    return f" (there are {', '.join(places[:MAX_PLACES])}{more})"
+    if len(paths) < 2:
+        return "".join(f" (there is {path})" for path in paths)
+    more = " and more" if len(paths) > MAX_PLACES else ""
+    return f" (there are {', '.join(paths[:MAX_PLACES])}{more})"
 
 
 def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Iterator[str]:
@@ -263,7 +263,7 @@ def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Ite
     no extension, those with its words (`prod` for `app-prod.yaml`).
 
     Args:
-        path: what was asked for.
+        path: the requested one.
         below: the paths of all files, in order.
         files: whether a file of that name counts.
         folders: whether a folder of that name, with a file somewhere below it, does.
@@ -278,12 +278,12 @@ def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Ite
         for at, part in enumerate(parts, 1):
             if part.casefold() != name.casefold() or not (folders if at < len(parts) else files):
                 continue
-            place = "/".join(parts[:at])
+            folder = "/".join(parts[:at])
             if part != name:
-                other_case[place] = None
-            elif place not in known:
-                known.add(place)
-                yield place
+                other_case[folder] = None
+            elif folder not in known:
+                known.add(folder)
+                yield folder
         if words and files and not known and words <= _words(parts[-1]):
             alike.append(one)
     if not known:

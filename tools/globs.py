@@ -44,7 +44,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
         raise ToolError(f"the pattern cannot be used: {shown(pattern)}") from None
 
     def matches(text: str) -> bool:
-        # The engine takes no lone surrogate, which stands for a byte of a name that is not UTF-8.
+        # The engine takes no lone surrogate, which represents a byte of a name that is not UTF-8.
         return fits(text) or (not text.isascii() and fits(text.encode(errors="replace").decode()))
 
     return matches
@@ -78,9 +78,9 @@ def _set(glob: str, start: int) -> tuple[str, int]:
     if end < 0:
         raise ToolError(f"the pattern has a '[' that does not end: {shown(glob)}")
     parts = [char if char == "-" else _literal(char) for char in glob[at:end]]
-    for place in (0, -1):  # a dash at an edge is a dash
-        if parts[place] == "-":
-            parts[place] = r"\-"
+    for edge in (0, -1):  # a dash at an edge is a dash
+        if parts[edge] == "-":
+            parts[edge] = r"\-"
     return f"[{'^/' if negated else ''}{''.join(parts)}]", end + 1
 
 

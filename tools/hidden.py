@@ -16,8 +16,8 @@ def paths_below(root: Path, paths: Iterable[str | Path]) -> frozenset[str]:
     found: set[str] = set()
     for path in paths:
         head, name = os.path.split(os.path.abspath(path))
-        for place in (os.path.join(real_path(head), name), real_path(path)):
-            relative = os.path.relpath(place, root)
+        for candidate in (os.path.join(real_path(head), name), real_path(path)):
+            relative = os.path.relpath(candidate, root)
             if relative.split(os.sep)[0] not in (os.curdir, os.pardir):
                 found.add(relative.replace(os.sep, "/"))
     return frozenset(found)

@@ -1,7 +1,7 @@
 """Converts HTML to plain text: headings, lists, links and tables as a model reads them.
 
 The parser is our own: that of the standard library takes hours for some pages of a few megabytes,
-and raises for others. Here each step goes on where the one before it ended.
+and raises for others. Here each step continues where the one before it ended.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ class _Reader:
             return
         if tag == "a" and self._link is not None:
             (href, start), self._link = self._link, None
-            said = "".join(self._out[start:]).strip()
-            if said and re.match(r"https?:|/|\.", href) and len(href) <= MAX_HREF and said != href:
+            text = "".join(self._out[start:]).strip()
+            if text and re.match(r"https?:|/|\.", href) and len(href) <= MAX_HREF and text != href:
                 self._out.append(f" ({href})")
         self._pre = max(0, self._pre - (tag == "pre"))
         if tag in _BLOCKS:

@@ -1,6 +1,6 @@
 """The file tools for small models: plain descriptions, and errors that list alternatives.
 
-A small model copies what stands in a description as if it were data, sets what is optional because
+A small model copies the words of a description as if they were data, sets what is optional because
 it can, and takes "No matches found." for the answer. So parameters are few, hold no examples, and
 every result and error says what there is.
 """
@@ -66,7 +66,7 @@ class PlainFileTools(FileTools):
         self._by_name["count"].acts_as = ("search",)
         self._by_name["table"].acts_as = ("read_file",)
 
-    # The docstrings of these five are what a model is told.
+    # The docstrings of these five go into the prompt.
 
     def list_dir(self, path: str = ".") -> str:
         """List the files and folders in a folder. The name of a folder ends with a slash."""
@@ -100,16 +100,16 @@ class PlainFileTools(FileTools):
             by: What to group by: file, day, hour, level, ip, status, or a regular expression with
                 one group.
         """
-        told = ""
-        place, takes = self._searched(path)
-        with self._helping(place), self._pointing(place):
+        listing = ""
+        folder, takes = self._searched(path)
+        with self._helping(folder), self._pointing(folder):
             for way in [regex, True] if not regex and _is_regex(pattern) else [regex]:
-                told = count_lines(
-                    self.workspace, pattern, place, by, way, max_chars=self._max_chars, takes=takes
+                listing = count_lines(
+                    self.workspace, pattern, folder, by, way, max_chars=self._max_chars, takes=takes
                 )
-                if not told.startswith("0 "):
-                    return told
-        return "\n".join([told, *self._instead(pattern, path)])
+                if not listing.startswith("0 "):
+                    return listing
+        return "\n".join([listing, *self._instead(pattern, path)])
 
     def table(self, path: str, query: str) -> str:
         """Select, add up, average or group the rows of a csv, tsv or jsonl file with SQL.
@@ -153,14 +153,14 @@ class PlainFileTools(FileTools):
             text = str(error)
             with suppress(ToolError):
                 path = meant(self.workspace, path, own=True)
-            asked = shown(path)
+            name = shown(path)
             if text.startswith(formats.outside_workspace("")):
                 below = path.lstrip("/")
                 if path.startswith("/") and self._takes("read_file")(below) and self._kind(below):
                     text += f" (there is {shown(below)})"
-            elif text.startswith(formats.not_a_file(asked)):
+            elif text.startswith(formats.not_a_file(name)):
                 text = f"{text}; {self._holds(path)}"
-            elif text.startswith("no such f") and asked in text:
+            elif text.startswith("no such f") and name in text:
                 above = path.rpartition("/")[0] or "."
                 while above != "." and self._kind(above) != "folder":
                     above = above.rpartition("/")[0] or "."

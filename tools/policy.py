@@ -34,7 +34,7 @@ Answer = Literal["yes", "no", "always"]
 
 _PATHS = ("path", "to")  # what a rule about a path is about: also the other end of a move
 _PORTS = {"http": 80, "https": 443}
-_PLACES = ("path", "url", "command")  # the arguments that "always" is for
+_SCOPES = ("path", "url", "command")  # the arguments that "always" is for
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Rule:
             self.arguments, "a rule's arguments must map names to globs", ToolError
         )
         for glob in (self.tool, *arguments.values()):
-            glob_matcher(glob)  # a pattern that cannot be used is told now
+            glob_matcher(glob)  # an invalid pattern is reported now
         for glob in (glob for name, glob in arguments.items() if name in _PATHS):
             tidy = posixpath.normpath(glob)
             if tidy != glob:
@@ -106,12 +106,12 @@ class Rule:
     def fits(self, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> bool:
         """Return whether the rule applies to this call.
 
-        What is allowed must fit as it will be understood; what is denied or asked about fits also
+        What is allowed must fit as it will be understood; deny and ask rules also match
         as it is written, so that no other way to write a path gets around a rule, and as a folder
         that holds what the rule is about.
 
         Raises:
-            ToolError: the call is about too many files to tell.
+            ToolError: the call is about too many files to check.
         """
         names = (tool.name, *(() if self.action == "allow" else tool.acts_as))
         if not any(map(glob_matcher(self.tool), names)):
@@ -242,7 +242,7 @@ class Policy:
         Raises:
             ToolError: the call would fail anyway, as its preview found, it is about too many
                 files to check them against the rules, or `ask` raises one.
-            AskError: nobody could be asked.
+            AskError: the user could not be asked.
         """
         if answers := self._answers(tool.name, arguments if written is None else written):
             allowed = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -251,7 +251,7 @@ class Policy:
             if rule.fits(tool, arguments):
                 by = f"rule {number}"
                 if rule.action == "ask":
-                    return self._asked(tool, arguments)
+                    return self._ask_user(tool, arguments)
                 if rule.action == "allow":
                     return Decision(True, by)
                 return Decision(False, by, f"{by} of the policy denies it")
@@ -260,7 +260,7 @@ class Policy:
         if self.mode == "yes":
             return Decision(True, "yes")
         if self.mode == "ask":
-            return self._asked(tool, arguments)
+            return self._ask_user(tool, arguments)
         return Decision(False, "read-only", "the policy of this session is read-only")
 
     def _answers(self, name: str, arguments: Mapping[str, Any]) -> list[bool]:
@@ -302,8 +302,8 @@ class Policy:
         ]
         return {"mode": self.mode, "rules": rules}
 
-    def _asked(self, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Decision:
-        # What other programs take beside a path, such as a query, is not for us to leave out.
+    def _ask_user(self, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Decision:
+        # Arguments of other programs in addition to a path, such as a query, must count too.
         scope = _all_of(arguments) if isinstance(tool, SchemaTool) else scope_of(arguments)
         if (tool.name, scope) in self._always:
             return Decision(True, "always")
@@ -319,12 +319,12 @@ class Policy:
         finally:
             if answer not in ("yes", "always") and tool.declined is not None:
                 tool.declined(**arguments)
-        asked = time.perf_counter() - began
+        wait_s = time.perf_counter() - began
         if answer == "always":
             self._always.add((tool.name, scope))
         if answer in ("yes", "always"):
-            return Decision(True, "user", asked_s=asked)
-        return Decision(False, "user", "the user said no", asked)
+            return Decision(True, "user", asked_s=wait_s)
+        return Decision(False, "user", "the user said no", wait_s)
 
 
 def _answer(ask: Callable[[Request], Answer], request: Request) -> Answer:
@@ -377,19 +377,19 @@ def scope_of(arguments: Mapping[str, Any]) -> str:
     Where several of these are given it is for all of them: a command in a folder is not any
     command there.
     """
-    places = {name: _meant(name, arguments[name]) for name in _PLACES if name in arguments}
-    if not places:
+    scopes = {name: _meant(name, arguments[name]) for name in _SCOPES if name in arguments}
+    if not scopes:
         return _all_of(arguments)
-    if "url" in places:
-        places["url"] = "/".join(places["url"].split("/")[:3])
+    if "url" in scopes:
+        scopes["url"] = "/".join(scopes["url"].split("/")[:3])
     if "to" in arguments:
-        places["to"] = _meant("to", arguments["to"])
-    match places:
-        case {"path": path, "to": to} if len(places) == 2:
+        scopes["to"] = _meant("to", arguments["to"])
+    match scopes:
+        case {"path": path, "to": to} if len(scopes) == 2:
             return f"{path} → {to}"
-        case _ if len(places) == 1:
-            return next(iter(places.values()))
-    return json.dumps(places, ensure_ascii=False)
+        case _ if len(scopes) == 1:
+            return next(iter(scopes.values()))
+    return json.dumps(scopes, ensure_ascii=False)
 
 
 def _all_of(arguments: Mapping[str, Any]) -> str:
@@ -483,10 +483,10 @@ def _same_address(url: str) -> list[str]:
         hosts += [ascii_host.decode("ascii").rstrip("."), ascii_host.decode("idna").rstrip(".")]
     found: list[str] = []
     for one in hosts:
-        place = f"[{one}]" if ":" in one else one
+        spelled = f"[{one}]" if ":" in one else one
         if port not in (None, _PORTS.get(parts.scheme)):
-            place = f"{place}:{port}"
-        plain = urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment))
+            spelled = f"{spelled}:{port}"
+        plain = urlunsplit((parts.scheme, spelled, parts.path, parts.query, parts.fragment))
         found += [plain, _tidy_url(unquote(plain))]
     return found
 

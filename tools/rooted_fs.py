@@ -69,7 +69,7 @@ class Openat2:
 
         self._root = root
         self._errno = ctypes.get_errno
-        # Plain CDLL: the GIL is released during the call, and errno is kept per thread.
+        # Plain CDLL: the GIL is released during the call, and errno is per thread.
         libc: Any = ctypes.CDLL(None, use_errno=True)
         self._syscall = libc.syscall
         long, how = ctypes.c_long, ctypes.c_char_p
@@ -159,7 +159,7 @@ class NoFollowFS:
         try:
             return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
         except NotADirectoryError:
-            # Linux says ENOTDIR for a symlink where a folder was asked for, others say ELOOP.
+            # Linux says ENOTDIR for a symlink where a folder was requested, others say ELOOP.
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISLNK(found.st_mode):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None

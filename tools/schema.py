@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
 
-MAX_ERRORS = 3  # told to the model at once
+MAX_ERRORS = 3  # shown to the model at once
 MAX_VALUE = 60  # characters of a wrong value in a message
 
 _ORDER = ("type", "properties", "required", "additionalProperties")
@@ -185,10 +185,10 @@ class Arguments:
 
     def _explain(self, error: ValidationError) -> str:
         errors = error.errors(include_url=False, include_context=False)
-        told = [self._explain_one(one) for one in errors[:MAX_ERRORS]]
+        problems = [self._explain_one(one) for one in errors[:MAX_ERRORS]]
         if len(errors) > MAX_ERRORS:
-            told.append(f"and {len(errors) - MAX_ERRORS} more")
-        return "; ".join(told)
+            problems.append(f"and {len(errors) - MAX_ERRORS} more")
+        return "; ".join(problems)
 
     def _explain_one(self, error: ErrorDetails) -> str:
         where = ".".join(str(part) for part in error["loc"])

@@ -31,8 +31,8 @@ PIECE = 4096  # characters in whole lines that a regular expression looks at tog
 MAX_FILES = 200_000  # files looked into by one search; it ends before, by time, where that is long
 MAX_BYTES = 256 * 1024 * 1024  # bytes read by one search
 MAX_SECONDS = 10.0  # a model waits for this
-SOON = 2.0  # seconds, where there are hits to go on with
-ENOUGH = 10  # hits to go on with
+SOON = 2.0  # seconds, where there are enough hits
+ENOUGH = 10  # hits that are enough
 
 SKIPPED_FOLDERS = (*NO_TEXT, "node_modules", ".venv")
 
@@ -91,17 +91,17 @@ def _regex(pattern: str) -> Matcher:
 
 def _together(pattern: str) -> Matcher:
     """Return a predicate of joined lines that is false only where no single line matches."""
-    if re.search(r"\\[Az]|\(\?(?![:P<])", pattern):  # it may tell a line from a whole text
+    if re.search(r"\\[Az]|\(\?(?![:P<])", pattern):  # it may distinguish a line from a whole text
         return lambda lines: True
     return _regex(f"(?m){pattern}")
 
 
-def _pieces(text: str, most: int) -> Iterator[str]:
+def _pieces(text: str, limit: int) -> Iterator[str]:
     """Yield whole lines, of `most` characters together, or one longer line."""
     text = text.removesuffix("\r").replace("\r\n", "\n")
     start = 0
-    while len(text) - start > most:
-        end = text.rfind("\n", start, start + most + 1)
+    while len(text) - start > limit:
+        end = text.rfind("\n", start, start + limit + 1)
         end = text.find("\n", start) if end < 0 else end
         if end < 0:
             break
@@ -141,7 +141,7 @@ class Search:
         Args:
             workspace, pattern, regex: where to search for what.
             counts: all hits are wanted: no number of them is enough, larger files are read, all
-                that was left out is told, and an empty pattern fits every line.
+                that was left out is reported, and an empty pattern fits every line.
             packed: whether packed files are looked into.
             takes: which files below a folder are searched; others are not named either.
 
@@ -184,7 +184,7 @@ class Search:
             first=MAX_FILES + 1,
             missed=self._missed,
             ignored=self._links.ignored,
-            late=lambda: self._late(path, place="in the folders of"),
+            late=lambda: self._late(path, where="in the folders of"),
         )
         for number, below in enumerate(filter(self._takes, walk)):
             if number == MAX_FILES:
@@ -240,18 +240,18 @@ class Search:
     def _text(self, file: FileIO, path: str) -> TextFile:
         if self._packed:
             file = unpacked(file, path)
-        most = MAX_BYTES if self._counts else BUDGET
-        text = TextFile(file, path, min(most, MAX_BYTES - self._bytes))
+        limit = MAX_BYTES if self._counts else BUDGET
+        text = TextFile(file, path, min(limit, MAX_BYTES - self._bytes))
         text.find = None if self._regex else self._matches
         return text
 
-    def _late(self, path: str, line: int = 0, *, place: str = "before") -> bool:
+    def _late(self, path: str, line: int = 0, *, where: str = "before") -> bool:
         """Return whether the time is up, and record where the search stopped."""
         enough = self._hits_given >= ENOUGH and not self._counts
         seconds = SOON if enough else MAX_SECONDS
         if not self.stopped and time.monotonic() - self._began > seconds:
-            place = f"at line {line:,} of" if line else place
-            self.stopped = f"{seconds:g} seconds, {place} {shown(path)}"
+            where = f"at line {line:,} of" if line else where
+            self.stopped = f"{seconds:g} seconds, {where} {shown(path)}"
         return bool(self.stopped)
 
     @property

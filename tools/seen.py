@@ -99,21 +99,21 @@ def note_move(workspace: Workspace, path: str, to: str) -> None:
         seen[new + one[len(old) :]], seen[one] = seen[one], ""
 
 
-def digest_of(descriptor: int, most: int) -> str:
+def digest_of(descriptor: int, max_bytes: int) -> str:
     """Return the SHA-256 of an open file at the same offset; empty if larger than `most`.
 
-    Nothing is read where nobody would be told of it.
+    Nothing is read where no conversation records it.
     """
-    if _SEEN.get() is None or os.fstat(descriptor).st_size > most:
+    if _SEEN.get() is None or os.fstat(descriptor).st_size > max_bytes:
         return ""
     digest, at = hashlib.sha256(), 0
     try:
-        while at <= most and (data := os.pread(descriptor, CHUNK, at)):
+        while at <= max_bytes and (data := os.pread(descriptor, CHUNK, at)):
             digest.update(data)
             at += len(data)
-    except OSError:  # who reads it next will be told
+    except OSError:  # the next reader gets the error
         return ""
-    return digest.hexdigest() if at <= most else ""
+    return digest.hexdigest() if at <= max_bytes else ""
 
 
 def _key(workspace: Workspace, path: str) -> str:

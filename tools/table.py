@@ -22,9 +22,9 @@ from .workspace import Workspace
 MAX_CELLS, MAX_COLUMNS = 3_000_000, 500
 MAX_QUERY, MAX_VALUE = 4000, 1_000_000  # of a query: its characters; bytes of what it computes
 MAX_ROWS, MAX_CELL = 50, 200  # of a result: rows, and characters of a cell
-MAX_TOLD = 600  # characters of the columns in a message
+MAX_COLUMNS_TEXT = 600  # characters of the columns in a message
 MAX_JSON = 16_000_000  # characters of one value
-HEAD, BATCH = 50, 1000  # lines that tell what separates cells; rows stored at once
+HEAD, BATCH = 50, 1000  # lines that show what separates cells; rows stored at once
 
 _NUMBER = (
     r"(?:-(?=[$€£¥]))?([$€£¥]?) ?[-+]?(?:0|[1-9]\d{0,14}|[1-9]\d{0,2}(?:T\d{3}){1,4}|(?=P\d))"
@@ -180,9 +180,9 @@ class Table:
 
     def _cells(self, head: list[str], lines: Iterator[str]) -> Iterator[list[str | None]]:
         comments = list(takewhile(lambda line: line.startswith("#"), head))
-        kept = (line for line in lines if not (comments and line.startswith("#")))
+        data = (line for line in lines if not (comments and line.startswith("#")))
         mark = self._delimiter(head[len(comments) :])
-        rows = filter(any, self._csv(kept, mark))
+        rows = filter(any, self._csv(data, mark))
         start = next(rows, [])
         named = [line for line in comments if line.startswith("#fields\t")] or comments[-1:] or [""]
         names = named[0].lstrip("# ").removeprefix("fields\t").split(mark)
@@ -259,8 +259,8 @@ class Table:
         end = time.monotonic() + MAX_SECONDS
         self._database.set_progress_handler(lambda: time.monotonic() > end, 10_000)
 
-    def answer(self, query: str, max_chars: int, *, told: bool = True) -> str:
-        """Return the query's rows and notes on them; also the columns if `told`."""
+    def answer(self, query: str, max_chars: int, *, columns: bool = True) -> str:
+        """Return the query's rows and notes on them; also the columns if `columns`."""
         self._limit()
         try:
             rows = list(self._result(self._database.execute(query), max_chars))
@@ -269,8 +269,8 @@ class Table:
                 "interrupted": f"it takes more than {MAX_SECONDS:g} seconds",
                 "not authorized": "query must be one SELECT",
             }.get(str(error), printable(str(error)))
-            raise ToolError(f"bad query: {why}; {self._told()}") from None
-        about = [f"[{self._told()}]"] if told else []
+            raise ToolError(f"bad query: {why}; {self._columns_text()}") from None
+        about = [f"[{self._columns_text()}]"] if columns else []
         return "\n".join([*rows, *self._notes(query), *about])
 
     def _result(self, cursor: sqlite3.Cursor, max_chars: int) -> Iterator[str]:
@@ -299,22 +299,22 @@ class Table:
             if column.odd and re.search(word, query):
                 odd = f"not all of it is one kind of number: {_cell(column.odd)}"
                 yield f"[note: {quoted(column.name)} counts as text; {odd}]"
-        for is_so, told in (
+        for is_so, note in (
             (self._cut, f"cut: too large; only the first {self._rows} rows were read"),
             (not self._strict, "note: quotes are not those of csv; they count as characters"),
             (self._odd, f"note: {self._odd} rows do not fit the columns"),
             (self._long, f"cut: {self._long} very long lines left out"),
         ):
             if is_so:
-                yield f"[{told}]"
+                yield f"[{note}]"
 
-    def _told(self) -> str:
-        told = f"the table t has the {self._rows} rows of {shown(self._path)}; columns:"
+    def _columns_text(self) -> str:
+        text = f"the table t has the {self._rows} rows of {shown(self._path)}; columns:"
         for at, one in enumerate(self._columns):
-            told += f" {quoted(one.name)} ({_cell(one.example)[:30] or 'empty'}),"
-            if len(told) > MAX_TOLD and at + 1 < len(self._columns):
-                return f"{told} and {len(self._columns) - at - 1} more"
-        return told[:-1]
+            text += f" {quoted(one.name)} ({_cell(one.example)[:30] or 'empty'}),"
+            if len(text) > MAX_COLUMNS_TEXT and at + 1 < len(self._columns):
+                return f"{text} and {len(self._columns) - at - 1} more"
+        return text[:-1]
 
 
 def quoted(name: str) -> str:
@@ -329,8 +329,8 @@ def _cell(value: object) -> str:
     return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}…"
 
 
-def _line(cells: Iterable[object], most: int) -> str:
-    return " | ".join(map(_cell, cells))[: max(most, MAX_CELL)]
+def _line(cells: Iterable[object], limit: int) -> str:
+    return " | ".join(map(_cell, cells))[: max(limit, MAX_CELL)]
 
 
 def _decoded(text: str) -> Any:

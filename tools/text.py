@@ -18,7 +18,7 @@ from .paths import shown
 HEAD = 8 * 1024  # bytes that decide whether a file is text
 MAX_INVALID = 0.10  # share of bytes in the head that may be no UTF-8; Latin-1 prose has about 5 %
 CHUNK = 128 * 1024  # bytes a read
-LONG_LINE = 64 * 1024  # bytes; of a longer line only the start is kept
+LONG_LINE = 64 * 1024  # bytes; of a longer line only the start is read
 OVERLAP = 4096  # characters of one that are looked at twice; no literal pattern is as long
 BUDGET = 64 * 1024 * 1024  # bytes read of one file
 PACKED = (".gz", ".xz", ".zst")
@@ -145,7 +145,7 @@ class TextFile:
 
     def _next_raw(self) -> bytes:
         if self.read >= self._budget:
-            # Growing or endless files have no size to compare with: one more byte tells.
+            # Growing or endless files have no size to compare with: one more byte decides.
             self.cut = self.cut or bool(self._read(1))
             return b""
         chunk = self._read(min(CHUNK, self._budget - self.read))
@@ -192,7 +192,7 @@ class _Unpacked(FileIO):
         elif path.endswith(".xz"):
             self._inside = _Xz(raw)
         else:
-            try:  # whatever module for it is there; none is asked for
+            try:  # whatever module for it is there; none is installed for it
                 import zstandard  # pyright: ignore[reportMissingImports]
             except ImportError:
                 raise ToolError("no module for .zst is installed") from None

@@ -53,7 +53,7 @@ class TimedTask(Generic[T]):
         thread = threading.Thread(target=context.run, args=(self._do, work), name=name, daemon=True)
         try:
             interrupts.start(thread)
-        except BaseException:  # such as Ctrl-C: nobody is going to wait for it
+        except BaseException:  # such as Ctrl-C: no one will wait for it
             self.abandon("interrupted")
             raise
 
@@ -62,7 +62,7 @@ class TimedTask(Generic[T]):
 
         Args:
             seconds: when to leave it; None waits for as long as it takes, or until `abandon`.
-            why: what is said then.
+            why: the message of the error.
 
         Raises:
             ToolError: it was left, here or by `abandon`.
@@ -102,7 +102,7 @@ class TimedTask(Generic[T]):
 
     @contextlib.contextmanager
     def ending(self, end: Callable[[], None]) -> Iterator[None]:
-        """See `on_abandon`."""
+        """Call `end` if the task is abandoned within the block."""
         with self._lock:
             if self._why is not None:
                 raise ToolError(self._why)

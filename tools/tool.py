@@ -81,7 +81,7 @@ class Tool(Generic[P, R]):
         self.timeout = timeout
         self.self_truncates = False
         self.unshown: Collection[str] = ()
-        """Arguments that code may give and that a model is not told of."""
+        """Arguments that code may give and that a model does not see."""
         self.acts_as: Collection[str] = ()
         """Other tools: what a policy denies or asks about for those, it does for this one."""
         self.existing: Mapping[str, Named] = {}
@@ -154,7 +154,7 @@ class Tool(Generic[P, R]):
         """Return the paths that a call affects in addition to those that it names.
 
         Raises:
-            ToolError: the call would fail, or they are too many to tell.
+            ToolError: the call would fail, or they are too many to check.
         """
         return () if self._reaches is None else self._reaches(**arguments)
 
@@ -210,11 +210,11 @@ def tool(
         name: its name for the model; default: the function's name.
         effect: what it can do at worst, for the policy that allows calls.
         preview: function that shows what a call with the same arguments would do, such as a diff,
-            to the person who is asked to allow it.
+            to the user who decides.
         reaches: function that gives the paths that a call with the same arguments is about besides
             those that it names, such as what is in a folder that it moves: rules of a policy that
             deny or ask hold for them, too.
-        timeout: seconds that an agent waits for one call. After that the model is told that it
+        timeout: seconds that an agent waits for one call. After that the model learns that it
             took longer. The function still runs until it returns; its result is dropped.
     """
 

@@ -85,8 +85,8 @@ class Workspace(ProcessBound, Closing):
             raise ToolError("the file tools need Linux, macOS or another POSIX system")
         self.root = folder_at(root)
         given = os.path.abspath(root)  # it may name the folder by a link
-        places = [str(self.root), *([given] if real_path(given) == str(self.root) else [])]
-        below = ("".join(f"/+{re.escape(n)}" for n in one.split("/") if n) for one in places)
+        paths = [str(self.root), *([given] if real_path(given) == str(self.root) else [])]
+        below = ("".join(f"/+{re.escape(n)}" for n in one.split("/") if n) for one in paths)
         self._absolute = re.compile(rf"(?:{'|'.join(below)})(?:/+|\Z)")
         self._own = re.compile(rf"(?:\./+)*(?:{re.escape(self.root.name)}(?:/+|\Z))+")
         try:
@@ -330,7 +330,7 @@ class Workspace(ProcessBound, Closing):
         ignored = [] if ignored is None else ignored
 
         def names_in(path: str, found: Iterator[os.DirEntry[str]]) -> Iterator[str]:
-            """Yield the names of files, and of folders with a slash, so that they sort as paths do."""
+            """Yield file names, and folder names with a slash, so that they sort as paths do."""
             for item in found:
                 if item.is_file(follow_symlinks=False):
                     yield item.name
@@ -409,10 +409,10 @@ class Workspace(ProcessBound, Closing):
         missing: Callable[[str], str] = formats.no_such_file,
     ) -> str:
         """Return the error message for a path; it reports a dangling symlink."""
-        told = _message(error, path, missing)
+        message = _message(error, path, missing)
         if error.errno == errno.ENOENT and (link := link_to_nothing(self._rooted, path)):
-            told += formats.link_to_nothing(shown(link))
-        return told
+            message += formats.link_to_nothing(shown(link))
+        return message
 
     def _not_a_folder(self, path: str) -> str:
         try:

@@ -51,8 +51,8 @@ class ServerConfig:
 def read_config(path: str | Path) -> list[ServerConfig]:
     """Read the enabled servers of a file, in its order.
 
-    ``${NAME}`` in arguments and variables stands for a variable of ours, so that keys need not be
-    in the file.
+    ``${NAME}`` in arguments and variables is replaced by an environment variable, so that keys
+    need not be in the file.
 
     Raises:
         ToolError: it cannot be read or understood; names the place.

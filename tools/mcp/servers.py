@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ... import interrupts
 from ...arguments import Closing, ProcessBound, as_list, pip_install
 from ...errors import ToolDefinitionError, ToolError
-from ..command import KEPT_VARIABLES
+from ..command import PASSED_VARIABLES
 from ..paths import shown
 from ..schema import brief, without, without_titles
 from ..schema_tool import SchemaTool
@@ -100,7 +100,7 @@ class McpServers(ProcessBound, Closing, ToolGroup):
                 taken = {tool.name for tool in self._tools}
                 self._tools = [*self._tools, *server.tools(taken)]
             for tool in self._tools:
-                tool.group = self  # or the servers would end when only their tools are kept
+                tool.group = self  # or the servers would end when only their tools are referenced
             if not self._tools and self.notes:
                 raise ToolError(f"no tool of the MCP servers can be used: {self.notes[0]}")
         except BaseException:
@@ -153,7 +153,7 @@ class _Server:
         from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
         config = self._config
-        env = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        env = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
         try:
             assert self._stop is not None
             self._process = await stdio.start(
@@ -253,13 +253,13 @@ class _Server:
             raise ToolError(self._why(None, "is gone"))
         call = _submit(self._loop, self._ask(name, dict(arguments), seconds))
         late = f"{self.name}_{name} took more than {seconds:g} seconds"
-        return _told(_result(call, seconds + 5, late))
+        return _result_text(_result(call, seconds + 5, late))
 
     async def _ask(self, name: str, arguments: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self._session is not None
         try:
-            asked = {"name": name, "arguments": arguments}
-            call = self._session.send_raw_request("tools/call", asked)
+            params = {"name": name, "arguments": arguments}
+            call = self._session.send_raw_request("tools/call", params)
             return await asyncio.wait_for(call, seconds)
         except TimeoutError:
             words = "" if self._process is None else self._process.words()
@@ -305,7 +305,7 @@ def _called(server: str, name: str, taken: Container[str]) -> str:
     return f"{known[: MAX_NAME - 9].rstrip('_')}_{digest}"
 
 
-def _told(result: Mapping[str, Any]) -> str:
+def _result_text(result: Mapping[str, Any]) -> str:
     """Return a result as text for the model.
 
     Raises:

@@ -21,9 +21,9 @@ from ..paths import shown
 
 MAX_LINE = 16 * 2**20  # bytes of one message
 MAX_BETWEEN = 64 * 2**20  # bytes that a server may send for one request
-GRACE = 0.5  # seconds to end after being asked
-_KEPT_LINES = 3  # of its complaints, for a message
-_KEPT_CHARS = 200  # of each
+GRACE = 0.5  # seconds to end after the request
+_STDERR_LINES = 3  # of its complaints, for a message
+_STDERR_CHARS = 200  # of each
 _ATTEMPTS = 8  # places of a line where JSON may begin
 _KIND = re.compile(r'"(method|result|error)"\s*:')
 _ID = re.compile(r'"id"\s*:\s*"?([0-9]+)')
@@ -40,11 +40,11 @@ class ServerProcess:
         self.name = name
         self.problem = ""
         self._process = process
-        self._said: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._said_all = asyncio.Event()
+        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._stderr_done = asyncio.Event()
         self._since_request = 0
 
-    def asked(self) -> None:
+    def request_sent(self) -> None:
         """Reset the size bound: a request was sent."""
         self._since_request = 0
 
@@ -55,16 +55,16 @@ class ServerProcess:
         while chunk := await stream.read(65536):
             for line in chunk.decode("utf-8", "replace").splitlines():
                 self.heard(line)
-        self._said_all.set()
+        self._stderr_done.set()
 
     def heard(self, line: str) -> None:
         """Buffer a line that is no message."""
         if line.strip():
-            self._said.append(shown(line.strip()[:_KEPT_CHARS]))
+            self._stderr.append(shown(line.strip()[:_STDERR_CHARS]))
 
     def words(self) -> str:
         """Return the server's last stderr lines as a message suffix; empty if it wrote none."""
-        return f"; it wrote: {' / '.join(self._said)}" if self._said else ""
+        return f"; it wrote: {' / '.join(self._stderr)}" if self._stderr else ""
 
     async def messages(self) -> AsyncIterator[bytes]:
         """Yield each line that the server sends, until it ends or exceeds the bound."""
@@ -81,8 +81,8 @@ class ServerProcess:
                 return
             self._since_request += len(line)
             if self._since_request > MAX_BETWEEN:
-                most = f"{MAX_BETWEEN >> 20} MiB for one request"
-                self.problem = f"it sent more than {most}{self.words()}"
+                limit = f"{MAX_BETWEEN >> 20} MiB for one request"
+                self.problem = f"it sent more than {limit}{self.words()}"
                 return
             if line.strip():
                 yield line
@@ -97,7 +97,7 @@ class ServerProcess:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), GRACE)
         with contextlib.suppress(TimeoutError):  # what it wrote last may still be in the pipe
-            await asyncio.wait_for(self._said_all.wait(), GRACE)
+            await asyncio.wait_for(self._stderr_done.wait(), GRACE)
         status = self._process.returncode
         ended = "it closed its output" if status is None else f"it ended (status {status})"
         self.problem = ended + self.words()
@@ -117,7 +117,7 @@ class ServerProcess:
                 break
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)  # what it left behind
-        # A pipe that nobody read to its end stays open otherwise; nothing public closes it.
+        # A pipe that was not read to its end stays open otherwise; nothing public closes it.
         close = getattr(getattr(self._process, "_transport", None), "close", None)
         if callable(close):
             close()
@@ -188,7 +188,7 @@ class Replies:
         ids = [n for n, late in self.waiting.items() if not late and one in (n, None)]
         self.waiting.update(dict.fromkeys(ids, True))
         problem = problem or "it is not one of JSON-RPC 2.0"
-        reason = f"its reply cannot be read ({problem}): {shown(text[:_KEPT_CHARS])}"
+        reason = f"its reply cannot be read ({problem}): {shown(text[:_STDERR_CHARS])}"
         return [], [self._message({"id": n, "error": reason}) for n in ids]
 
     def _message(self, value: Any) -> dict[str, Any] | None:
@@ -239,7 +239,7 @@ async def streams(server: ServerProcess) -> AsyncIterator[tuple[Any, Any]]:
             async for message in from_session:
                 replies.sent(message.message)
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                server.asked()
+                server.request_sent()
                 with contextlib.suppress(OSError):  # the reader will say that it has ended
                     await server.send(text.encode())
 
