@@ -2,7 +2,7 @@
 
 Python raises KeyboardInterrupt between any two steps of the main thread, also in the midst of
 `threading.Condition`, which events, futures and queues are made of. Its lock then stays taken for
-ever: whoever sets the event waits for the lock, and whoever waits for that thread never ends. A
+ever: the thread that sets the event waits for the lock, and the one that waits for it never ends. A
 plain `threading.Lock` and `queue.SimpleQueue` are safe: they are one step. So the main thread uses
 anything else of that kind, and starts threads, within `held` alone; it waits in pieces.
 
@@ -34,7 +34,7 @@ class held:
 
     def __init__(self) -> None:
         self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
-        self._kept: list[int] = []
+        self._pending: list[int] = []
         self._holds = False
 
     def __enter__(self) -> None:
@@ -54,12 +54,12 @@ class held:
         self._holds = False
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        for number in self._kept:
+        for number in self._pending:
             self._before[number](number, None)
 
     def _keep(self, number: int, frame: FrameType | None) -> None:
         if self._holds:
-            self._kept.append(number)
+            self._pending.append(number)
         else:  # as it begins or ends: what this raises may leave the handler behind
             self._before[number](number, frame)
 

@@ -2,7 +2,7 @@
 
 An append that returns has handed its whole line to the operating system, so it outlives the
 process. A writer that dies in its middle, or a disk that fills up, leaves at most one unfinished
-line at the end of the file; the next append ends that line and says so before it goes on. A file
+line at the end of the file; the next append ends that line and marks it before it continues. A file
 that was made for lines of which none could be written is removed when it is closed.
 """
 
@@ -19,7 +19,7 @@ from ..errors import TraceError
 
 try:
     import fcntl
-except ImportError:  # Windows has no flock; there two writers are not told from each other
+except ImportError:  # Windows has no flock; there two writers are not distinguished
     fcntl = None
 
 _CHUNK = 1 << 16
@@ -31,7 +31,7 @@ class AppendLog:
 
     Args:
         path: the file; it is made when missing, readable by its owner only, because a trace
-            holds what the files and the conversation said.
+            holds text of files and the conversation.
         seal: called with the length in bytes of a torn tail; returns the line that marks it.
         version: of the format; a file of another one is not added to.
 
@@ -174,7 +174,7 @@ def is_trace(path: Path) -> bool:
 def claim(descriptor: int) -> bool:
     """Lock an open file for one writer until it is closed; return False if another has it.
 
-    Where there are no locks nobody is known to write.
+    Without locks no writer is known.
     """
     if fcntl is None:
         return True

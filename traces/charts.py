@@ -150,28 +150,28 @@ class Plot:
             self.parts.append(text(self.left - 7, at + 4, self.up.label(value), "", "end"))
         self.parts.append(text((self.left + self.right) / 2, self.bottom + 34, x, "", "middle"))
         if y:
-            turned = (
+            rotated = (
                 f"translate({self.left - 44:.0f} {(self.top + self.bottom) / 2:.0f}) rotate(-90)"
             )
-            name = element("text", markup(y), text_anchor="middle", transform=turned)
+            name = element("text", markup(y), text_anchor="middle", transform=rotated)
             self.parts.append(name)
 
     def draw(self, one: Series, color: str) -> None:
         """Draw a series; values that are not finite are skipped."""
         good = [p for p in one.points if math.isfinite(p[0]) and math.isfinite(p[1])]
-        places = [self.place(point) for point in good]
+        points = [self.place(point) for point in good]
         line = f"line {color}" + " dashed" * one.dashed
         if one.kind == "steps":
-            corners = itertools.pairwise(places)
-            places[1:] = [p for (_, y), (x, new) in corners for p in ((x, y), (x, new))]
-        if one.kind == "area" and places:
-            ends = [(places[-1][0], self.bottom), (places[0][0], self.bottom)]
-            around = path([*places, *ends]) + "z"
+            corners = itertools.pairwise(points)
+            points[1:] = [p for (_, y), (x, new) in corners for p in ((x, y), (x, new))]
+        if one.kind == "area" and points:
+            ends = [(points[-1][0], self.bottom), (points[0][0], self.bottom)]
+            around = path([*points, *ends]) + "z"
             self.parts.append(element("path", kind=f"fill {color}", d=around, fill_opacity="0.25"))
-        if one.kind != "dots" and len(places) > 1:
-            self.parts.append(element("path", kind=line, d=path(places)))
+        if one.kind != "dots" and len(points) > 1:
+            self.parts.append(element("path", kind=line, d=path(points)))
         if one.kind.startswith("dot"):
-            circles = (element("circle", kind=f"dot {color}", cx=x, cy=y, r=4) for x, y in places)
+            circles = (element("circle", kind=f"dot {color}", cx=x, cy=y, r=4) for x, y in points)
             self.parts += circles
 
     def heat(

@@ -140,8 +140,8 @@ def _names(header: RunStart) -> list[str]:
 def _aligned(first: list[PhaseEvent], second: list[PhaseEvent]) -> list[PhasePair]:
     """Pair the n-th phases of a kind in the same step of the same turn."""
     a, b = _placed(first), _placed(second)
-    places = sorted({*a, *b})
-    return [PhasePair(a.get(place), b.get(place)) for place in places]
+    keys = sorted({*a, *b})
+    return [PhasePair(a.get(key), b.get(key)) for key in keys]
 
 
 def _placed(phases: list[PhaseEvent]) -> dict[tuple[int, int, int, int], PhaseEvent]:
@@ -149,9 +149,9 @@ def _placed(phases: list[PhaseEvent]) -> dict[tuple[int, int, int, int], PhaseEv
     for phase in phases:
         kind = 0 if phase.phase == "prefill" else 1
         number = 0
-        while (place := (phase.turn, phase.step, number, kind)) in placed:
+        while (key := (phase.turn, phase.step, number, kind)) in placed:
             number += 1
-        placed[place] = phase
+        placed[key] = phase
     return placed
 
 

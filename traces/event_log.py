@@ -37,7 +37,7 @@ class Turn:
     end: TurnEnd | None = None
     """None when the run ended before the turn did."""
     task: str = ""
-    """The question of a turn that goes on from a later step of another run."""
+    """The question of a turn that continues from a later step of another run."""
 
     @property
     def question(self) -> str:
@@ -115,11 +115,13 @@ class EventLog:
         """Return the last event of a question without an end: killed, or still running."""
         last: AnyEvent | None = None
         for event in self.events:
-            # A header without a task is of a conversation in which nothing was asked yet.
-            asks = event.task if isinstance(event, RunStart) else isinstance(event, _OF_A_QUESTION)
+            # A header without a task is of a conversation without a question so far.
+            is_question = (
+                event.task if isinstance(event, RunStart) else isinstance(event, _OF_A_QUESTION)
+            )
             if isinstance(event, RunEnd):
                 last = None
-            elif asks or last is not None:
+            elif is_question or last is not None:
                 last = event
         return last
 
@@ -157,7 +159,7 @@ class EventLog:
         for event in self.events:
             if isinstance(event, RunStart) and event.parent_step:
                 number, _, step = event.parent_step.partition(".")
-                if number.isdecimal() and step != "1":  # its question stands in the header
+                if number.isdecimal() and step != "1":  # its question is in the header
                     turns[event.run, int(number)] = Turn(int(number), task=event.task)
             if not isinstance(event, MessageEvent | PhaseEvent | ToolEvent | TurnEnd):
                 continue

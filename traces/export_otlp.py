@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 PROVIDER = "triplepoint"
 INTERNAL = 1  # SpanKind: the model runs in the same process
-SERVER = 2  # SpanKind: a client of another process asked
+SERVER = 2  # SpanKind: the client is another process
 ERROR = 2  # StatusCode
 
 
@@ -39,7 +39,7 @@ def document(traces: Iterable[Trace], *, content: bool = False) -> Json:
 
     Args:
         content: put questions, answers, and arguments and results of tools into the spans; the
-            conventions leave them out unless asked, since they are private.
+            conventions leave them out by default, since they are private.
     """
     return {
         "resourceSpans": [

@@ -6,7 +6,7 @@ tokens per second, bytes per second and the length of the KV cache. Times are mi
 beginning of the first run.
 
 A layer's slice is the sum of its time over all passes of the phase, so the layers of a phase
-stand one after the other at its beginning and do not show when each of them ran.
+are one after the other at its beginning and do not show when each of them ran.
 """
 
 from __future__ import annotations

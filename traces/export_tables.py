@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 DUCKDB_CONFIG = {"autoinstall_known_extensions": "false"}
-_OBJECT = 16 * 2**20  # bytes of a line of JSON that duckdb has room for unless told otherwise
+_OBJECT = 16 * 2**20  # bytes of a line of JSON that duckdb has room for by default
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
 
 
@@ -161,9 +161,9 @@ def json_source(name: str, columns: Mapping[str, str]) -> str:
     with open(name, "rb") as file:
         longest = max(map(len, file), default=0)
     types = ", ".join(f"'{column}': '{kind}'" for column, kind in columns.items())
-    place = quoted(glob.escape(name))
+    path = quoted(glob.escape(name))
     return (
-        f"read_json('{place}', format = 'newline_delimited', columns = {{{types}}}, "
+        f"read_json('{path}', format = 'newline_delimited', columns = {{{types}}}, "
         # duckdb takes twice as much memory, in older versions for each thread.
         f"maximum_object_size = {max(_OBJECT, longest + 1)})"
     )

@@ -17,7 +17,7 @@ def resolve(name: str, folder: Path) -> Path:
 
     Args:
         name: a path; ``last``; or a run's name or its beginning, in the folder.
-        folder: where traces are kept.
+        folder: where traces are stored.
 
     Raises:
         TraceError: no file fits, or more than one.
@@ -28,13 +28,13 @@ def resolve(name: str, folder: Path) -> Path:
     if path.exists() or path.suffix == SUFFIX or len(path.parts) > 1:
         return path
     stats = with_stat(folder)
-    kept = list(stats)
+    paths = list(stats)
     if name == LAST:
-        if not kept:
+        if not paths:
             raise TraceError(f"there are no traces in {folder}; `triplepoint run` writes one")
         # A run that is just beginning, or was killed then, has nothing to show.
-        return next((path for path in kept if stats[path].st_size), kept[0])
-    found = [path for path in kept if path.stem.startswith(name)]
+        return next((path for path in paths if stats[path].st_size), paths[0])
+    found = [path for path in paths if path.stem.startswith(name)]
     exact = [path for path in found if path.stem == name]
     if len(exact or found) == 1:
         return (exact or found)[0]

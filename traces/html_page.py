@@ -38,7 +38,7 @@ def page(
     Args:
         title: any text.
         body: markup, in which foreign text went through `markup`.
-        styles: assets beside those that every page has.
+        styles: assets in addition to those of every page.
         script: runs at the end of the page.
         data: what the script finds as JSON in the element ``data``.
         allowed: more of a content security policy, such as ``connect-src 'self'; ``.

@@ -45,13 +45,13 @@ class Record:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "allow"}
     COMPUTED: ClassVar[tuple[str, ...]] = ()
-    """Properties that a dump has beside the fields."""
+    """Properties that a dump has in addition to the fields."""
 
     def __init_subclass__(cls) -> None:
         dataclass(kw_only=True, eq=False, repr=False)(cls)
 
     def __post_init__(self) -> None:
-        # pydantic puts what is no field beside the fields, where it would hide methods.
+        # pydantic puts what is no field next to the fields, where it would hide methods.
         if len(vars(self)) > len(_names(type(self))):
             given, known = vars(self), {*_names(type(self))}
             extra = {name: given.pop(name) for name in [*given] if name not in known}

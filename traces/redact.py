@@ -3,7 +3,7 @@
 What stays says so by its type: numbers, words from a fixed list, and what is marked as `Own`. Of
 other fields the shape is written. An event or a field that this version does not know is taken for
 text: of such an event only its name is written, and such a field is left out. The hashes are
-made with a key that is thrown away, so that nobody can find a short text by trying candidates;
+made with a key that is thrown away, so that no one can find a short text by trying candidates;
 equal texts of a run still have equal hashes.
 """
 
@@ -31,7 +31,7 @@ _VALUES = ("default", "const", "enum", "examples")  # of a JSON schema: what arg
 
 
 @functools.cache
-def kept_fields(name: str) -> frozenset[str]:
+def safe_fields(name: str) -> frozenset[str]:
     """Return the fields and properties of an event that hold no conversation text."""
     model = EVENT_TYPES.get(name)
     if model is None:
@@ -59,7 +59,7 @@ def _is_own(hint: Any) -> bool:
 def blank(value: Any) -> Any:
     """Return the shape of a value: text lengths, and containers of shapes.
 
-    Keys of an object go too, since anything may stand in them.
+    Keys of an object go too, since they may hold anything.
     """
     if isinstance(value, str):
         return f"[redacted: {len(value):,} characters]" if value else ""
@@ -93,7 +93,7 @@ class Redactor:
     def __call__(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """Return the event without text; its argument stays as it is."""
         name = str(event["event"])
-        kept, known = kept_fields(name), _known(name)
+        safe, known = safe_fields(name), _known(name)
         if name == "run_start":
             self._parameters = set(_property_names(event.get("tools", [])))
             self._tools = set(_tool_names(event.get("tools", [])))
@@ -101,7 +101,7 @@ class Redactor:
         for field, value in event.items():
             if (special := _SPECIAL.get((name, field))) is not None:
                 body[field] = special(self, value)
-            elif field in _HEAD or field in kept:
+            elif field in _HEAD or field in safe:
                 body[field] = value
             elif field in known and field.endswith("_sha256"):
                 body[field] = self._hash(str(event.get(field.removesuffix("_sha256"), "")))

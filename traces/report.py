@@ -22,7 +22,7 @@ _GAP = "  "
 class Table:
     """Headings and rows of texts.
 
-    ``words`` are the columns of words, which stand to the left; the rest are figures.
+    ``words`` are the columns of words, which are left-aligned; the rest are figures.
     """
 
     headings: Sequence[str]
@@ -76,9 +76,9 @@ def by_turn(trace: Trace) -> Table:
         fed = [phase for phase in turn.phases if phase.phase == "prefill"]
         read = sum(phase.input_tokens for phase in fed)
         cached = read - sum(phase.computed_tokens for phase in fed)
-        said = [phase for phase in turn.phases if phase.phase == "decode"]
-        sampled, decode_s = sum(p.tokens for p in said), sum(p.wall_s for p in said)
-        ttft = next((p.ttft_s for p in said if p.ttft_s is not None), None)
+        decodes = [phase for phase in turn.phases if phase.phase == "decode"]
+        sampled, decode_s = sum(p.tokens for p in decodes), sum(p.wall_s for p in decodes)
+        ttft = next((p.ttft_s for p in decodes if p.ttft_s is not None), None)
         rows.append(
             (
                 f"{turn.number}",

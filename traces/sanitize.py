@@ -6,7 +6,7 @@ import re
 
 # C0 and C1 controls and DEL drive terminals; line and paragraph separators break lines; direction
 # marks reorder what is shown; what has no width, variation selectors and tag characters are
-# invisible; lone surrogates cannot be encoded, and the last two of the plane stand in no XML.
+# invisible; lone surrogates cannot be encoded, and the last two of the plane are invalid in XML.
 # Joiners (U+200C, U+200D) stay, and U+FE0F behind a sign: scripts and emoji are written with them.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from .event_log import EventLog
 from .events import MessageEvent, PassEvent, PhaseEvent, RunEnd, RunStart, ToolEvent, TurnEnd
 
-_MOST_NS = 1 << 62  # what a signed 64-bit field of an export can hold
+_MAX_NS = 1 << 62  # what a signed 64-bit field of an export can hold
 
 
 @dataclass
@@ -61,7 +61,7 @@ class TurnSpan:
     question: str = ""
     close: TurnEnd | None = None
     outcome: RunEnd | None = None
-    """How the question ended; None when it was killed or still goes on."""
+    """How the question ended; None when it was killed or is still running."""
 
     @property
     def began(self) -> bool:
@@ -101,7 +101,7 @@ def nanoseconds(seconds: float) -> int:
     """Round seconds to integer nanoseconds; 0 for an invalid time."""
     if not math.isfinite(seconds) or seconds <= 0:
         return 0
-    return round(min(seconds * 1e9, _MOST_NS))
+    return round(min(seconds * 1e9, _MAX_NS))
 
 
 def of_runs(trace: EventLog) -> list[RunSpan]:

@@ -1,6 +1,6 @@
 """Content-addressed texts: a long text is written once, and its hash replaces repeats.
 
-A tool's result is a ``tool`` event's and then a ``message``'s, an answer stands in three events,
+A tool's result is a ``tool`` event's and then a ``message``'s, an answer is in three events,
 and an agent reads the same file twice. The first event that has a text holds it. A later one has
 an empty field, and ``<field>_sha256`` says which text it is. So a run's file grows with what is
 new in it.
@@ -14,7 +14,7 @@ from typing import Any
 from .events import TEXT_FIELDS
 from .records import text_hash
 
-LEAST = 96  # characters that a text must have; a hash and its name take about as many
+MIN_CHARS = 96  # characters that a text must have; a hash and its name take about as many
 EMPTY = text_hash("")
 
 
@@ -32,7 +32,7 @@ class DedupWriter:
         body = dict(event)
         field = TEXT_FIELDS.get(body.get("event", ""))
         text = body.get(field) if field else None
-        if field is None or not isinstance(text, str) or len(text) < LEAST:
+        if field is None or not isinstance(text, str) or len(text) < MIN_CHARS:
             return body, None
         digest = text_hash(text)
         if digest not in self._known:
@@ -59,7 +59,7 @@ class DedupReader:
         field = TEXT_FIELDS.get(str(data.get("event")))
         if field is None or not isinstance(text := data.get(field), str):
             return
-        if len(text) >= LEAST:
+        if len(text) >= MIN_CHARS:
             self._texts.setdefault(text_hash(text), text)
         elif not text:
             digest = data.get(f"{field}_sha256")

@@ -28,7 +28,7 @@ _GAP = 2
 _STYLES = {"compute": "red", "memory": "blue", "dispatch": "yellow", "tool": "dim", "title": "bold"}
 _CALL_WIDTH = 60
 _TITLE_WIDTH = 90
-_MOST_REGIMES = 8  # in the line below the table; a long chat goes through hundreds
+_MAX_REGIMES = 8  # in the line below the table; a long chat goes through hundreds
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ def transitions(trace: EventLog) -> str:
     names = [phase.regime for phase in trace.phases if phase.tokens][:1]
     names += [after.regime for _, after in trace.transitions]
     parts = _counted(names)
-    more = len(parts) - _MOST_REGIMES
-    return " → ".join(parts[:_MOST_REGIMES] + ([f"… ({more} more)"] if more > 0 else []))
+    more = len(parts) - _MAX_REGIMES
+    return " → ".join(parts[:_MAX_REGIMES] + ([f"… ({more} more)"] if more > 0 else []))
 
 
 def _counted(names: Sequence[str]) -> list[str]:
@@ -320,7 +320,7 @@ def rich(trace: EventLog, width: int | None = None) -> RenderableType:
     """Return the timeline as a colored rich renderable, for terminals.
 
     Args:
-        width: columns of the terminal; on a narrow one a star stands for the wrong predictions,
+        width: columns of the terminal; on a narrow one a star replaces the wrong predictions,
             and on a narrower one columns are left out.
     """
     from rich.console import Group

@@ -131,7 +131,7 @@ class Run:
     def _add_turn(self, number: int, leaves: list[Leaf]) -> None:
         """Add the items of a turn in conversation order, linked with its leaves."""
         fed: dict[int, int] = {}  # step to the last item that its prefill read
-        said: dict[int, int] = {}  # step to the item that its decode wrote
+        replies: dict[int, int] = {}  # step to the item that its decode wrote
         ran = [leaf for leaf in leaves if isinstance(leaf.event, ToolEvent)]  # not a client's calls
         order: list[MessageEvent | Leaf] = [*self._messages[number], *ran]
         order.sort(key=lambda part: (part if isinstance(part, MessageEvent) else part.event).seq)
@@ -143,7 +143,7 @@ class Run:
                     # Its result is read at the beginning of the next step.
                     fed[part.event.step + 1] = calls[id(part)]
             elif part.role == "assistant":
-                said[part.step] = self._item("assistant", part, part.content)
+                replies[part.step] = self._item("assistant", part, part.content)
             elif part.role != "tool" or not ran:  # a tool's message repeats its call's result
                 fed[part.step] = self._item(part.role, part, part.content)
         for leaf in leaves:
@@ -151,7 +151,7 @@ class Run:
             if isinstance(event, ToolEvent):
                 item = calls[id(leaf)]
             else:
-                item = (fed if event.phase == "prefill" else said).get(event.step)
+                item = (fed if event.phase == "prefill" else replies).get(event.step)
             self._leaf(leaf, item)
 
     def _item(self, role: str, event: MessageEvent | ToolEvent, text: str) -> int:

@@ -51,7 +51,7 @@ class TraceWriter(Closing):
     """Appends events to a trace file; thread-safe.
 
     Args:
-        path: the file; what it already holds is kept, and a torn tail is sealed.
+        path: the file; what it already holds stays, and a torn tail is sealed.
         run: the run's identifier; a fresh one if not given.
         redact: write neither text nor token ids (see `redact`).
 
@@ -181,7 +181,7 @@ def _fallback(value: object) -> object:
 _dumps = json.JSONEncoder(
     ensure_ascii=True,
     allow_nan=False,
-    check_circular=False,  # what is circular is nested too deeply, and told so
+    check_circular=False,  # what is circular is nested too deeply, and gets that error
     separators=(",", ":"),
     default=_fallback,
 ).encode

@@ -50,11 +50,11 @@ def begin_trace(path: str | Path | bool | None, *, redact: bool) -> Trace:
         return Trace.to_file(path, run=run, redact=redact)
     file = user_folder("state") / "traces" / f"{run}.jsonl"
     settings = {key: setting.value for key, setting in read_settings().items()}
-    most = retention.limit(default=settings.get("trace_keep_bytes", retention.MOST_BYTES))
+    limit = retention.limit(default=settings.get("trace_keep_bytes", retention.MAX_BYTES))
     try:
         if not file.parent.is_dir():
             make_folder(file.parent)
-        _make_room(file.parent, most, settings.get("trace_keep_days"))
+        _make_room(file.parent, limit, settings.get("trace_keep_days"))
         trace = Trace.to_file(file, run=run, redact=redact)
     except (OSError, TraceError) as error:
         _warn(error)
@@ -68,16 +68,16 @@ def _warn(error: OSError | TraceError) -> None:
     log.warning(f"triplepoint: no trace is written (set XDG_STATE_HOME to another folder): {why}")
 
 
-def _make_room(folder: Path, most: int | None, days: float | None) -> None:
+def _make_room(folder: Path, limit: int | None, days: float | None) -> None:
     """Remove traces of the state folder that are too old, or exceed its size; report the latter."""
-    removed = retention.enforce(folder, most, days)
+    removed = retention.enforce(folder, limit, days)
     if removed.count:
         from ..hub.progress import size_text  # most runs remove nothing
 
         traces = f"{removed.count:,} trace{'s' * (removed.count != 1)}"
         log.warning(
             f"triplepoint: removed the oldest {traces} ({size_text(removed.nbytes)}): traces in "
-            f"{folder} may take {size_text(most or 0)} in total; set another limit with "
+            f"{folder} may take {size_text(limit or 0)} in total; set another limit with "
             f"{retention.LIMIT}=SIZE or trace_keep_bytes in config.toml, or turn it off with off",
             **{"removed_traces": removed.count, "removed_bytes": removed.nbytes},
         )
@@ -113,9 +113,9 @@ class RunSetup:
         notes = [*self.conversation.notes, *([self.harness.note] if self.harness.note else [])]
         notes += dict.fromkeys(n for one in self.tools for n in getattr(one.group, "notes", ()))
         if refused := self.policy.refused(self.tools):
-            asks = " and nobody can be asked" * (self.policy.mode == "ask")
+            unattended = " and nobody can be asked" * (self.policy.mode == "ask")
             notes.append(
-                f"the policy is {self.policy.mode}{asks}, so no call of {', '.join(refused)} "
+                f"the policy is {self.policy.mode}{unattended}, so no call of {', '.join(refused)} "
                 "will run"
             )
         return notes
@@ -191,7 +191,7 @@ def write_continuation(
         setup: the conversation is in it.
         task: the first question from now on, where it is known.
         parent: run of the other one.
-        step: where in it this one goes on, as in "2.1", if not at its end.
+        step: where in it this one continues, as in "2.1", if not at its end.
     """
     start = run_start(setup, task)
     start.parent, start.parent_step = parent, step

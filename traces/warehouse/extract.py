@@ -18,8 +18,8 @@ from ..reader import Trace
 from ..sanitize import short
 from .schema import USABLE, table_rows
 
-_MOST = (1 << 63) - 1  # that a BIGINT holds
-_FIRST_LINE = 1 << 20  # bytes of it that tell an old trace from what is none
+_MAX_BIGINT = (1 << 63) - 1  # that a BIGINT holds
+_FIRST_LINE = 1 << 20  # bytes of it that distinguish an old trace from what is none
 
 
 @dataclass
@@ -149,7 +149,7 @@ def _line(row: dict[str, Any]) -> str:
             continue
         if isinstance(value, str):
             value = storable(value)
-        elif isinstance(value, int) and not -_MOST <= value <= _MOST:
+        elif isinstance(value, int) and not -_MAX_BIGINT <= value <= _MAX_BIGINT:
             raise ValueError(f"{name} is {value:.3g}, which a table cannot hold")
         body[name] = value
     return _encode(body) + "\n"

@@ -1,7 +1,7 @@
 """Ingests traces into a warehouse: in batches, by several processes, each trace once.
 
 A file whose size and time are as they were is skipped, one that grew or changed is replaced. What
-cannot be read is told with its reason, now and at every ingest that meets it again.
+cannot be read is reported with its reason, now and at every ingest that meets it again.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ def find(sources: Iterable[str]) -> list[str]:
     found: dict[str, str] = {}
     for source in sources:
         if os.path.lexists(source):
-            places = [source]
+            paths = [source]
         else:
-            places = sorted(glob.glob(source, recursive=True)) if glob.has_magic(source) else []
-            if not places:
+            paths = sorted(glob.glob(source, recursive=True)) if glob.has_magic(source) else []
+            if not paths:
                 raise TraceError(f"no traces: {source} does not exist")
-        for place in places:
-            for path in _below(place) if os.path.isdir(place) else [place]:
+        for named in paths:
+            for path in _below(named) if os.path.isdir(named) else [named]:
                 found.setdefault(os.path.realpath(path), path)
     if not found:
         raise TraceError(f"no traces in {', '.join(sources)}: none of the files ends in {SUFFIX}")
@@ -143,8 +143,8 @@ def _below(folder: str) -> Iterator[str]:
     def refuse(error: OSError) -> None:
         raise TraceError(f"cannot read the folder {error.filename}: {error.strerror}") from error
 
-    for place, _, names in os.walk(folder, onerror=refuse):
-        yield from (os.path.join(place, name) for name in names if name.endswith(SUFFIX))
+    for parent, _, names in os.walk(folder, onerror=refuse):
+        yield from (os.path.join(parent, name) for name in names if name.endswith(SUFFIX))
 
 
 def _sorted_out(

@@ -1,6 +1,6 @@
 """The tables of a warehouse: those of a trace, error kinds, and a row for each file.
 
-Questions, answers, arguments, results and messages are left out unless they are asked for, and so
+Questions, answers, arguments, results and messages are left out unless requested, and so
 are token ids: their columns are there and hold nothing. docs/analysis.md has every column.
 """
 
@@ -40,7 +40,7 @@ CONTENT: dict[str, set[str]] = {
     "tools": {"arguments", "result", "error"},
     "messages": {"content"},
 }
-"""Columns that are empty unless texts were asked for."""
+"""Columns that are empty unless texts were requested."""
 
 USABLE = ("ok", "torn", "newer")
 """Statuses of files whose rows are in the tables."""
@@ -55,7 +55,7 @@ def table_rows(trace: Trace, name: str, *, texts: bool, tokens: bool) -> dict[st
 
     Args:
         name: of the file, as the tables have it.
-        texts: with what was asked, said and returned.
+        texts: with questions, messages and results.
         tokens: with the ids of every phase.
     """
     tables: dict[str, list[dict[str, Any]]] = {}
@@ -90,7 +90,7 @@ def _token_ids(trace: Trace) -> Iterator[list[int]]:
 def error_kind(text: str | None, tool: str | None = None) -> str | None:
     """Return an error's kind: its text without names, numbers and quotations.
 
-    It is what stands before the first colon, or behind it where that is the tool's name; so the
+    It is the text before the first colon, or behind it where that is the tool's name; so the
     kinds of a thousand errors can be counted, and say nothing of what was read or written.
     """
     if not text:

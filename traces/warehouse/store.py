@@ -100,13 +100,13 @@ class Store(Closing):
         if self._folder is None or not (self._folder / _STALE).exists():
             return
         for table in COLUMNS:
-            place = self._folder / table
-            place.mkdir(exist_ok=True)
-            made = place / ".part"
+            path = self._folder / table
+            path.mkdir(exist_ok=True)
+            made = path / ".part"
             self._database.execute(
                 f"COPY \"{table}\" TO '{quoted(made)}' (FORMAT parquet, COMPRESSION zstd)"
             )
-            os.replace(made, place / "part-000001.parquet")
+            os.replace(made, path / "part-000001.parquet")
         (self._folder / _STALE).unlink()
 
     def close(self) -> None:
