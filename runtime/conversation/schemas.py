@@ -213,7 +213,7 @@ class _Alternatives:
         self._root = root
         self._known: dict[str, int] = {}
 
-    def count(self, value: Any) -> int:
+    def largest(self, value: Any) -> int:
         """Return the largest count of alternatives anywhere in the schema."""
         if isinstance(value, list):
             return max(map(self.largest, value), default=1)
