@@ -259,8 +259,8 @@ class Table:
         end = time.monotonic() + MAX_SECONDS
         self._database.set_progress_handler(lambda: time.monotonic() > end, 10_000)
 
-    def answer(self, query: str, max_chars: int, *, columns: bool = True) -> str:
-        """Return the query's rows and notes on them; also the columns if `columns`."""
+    def answer(self, query: str, max_chars: int, *, told: bool = True) -> str:
+        """Return the query's rows and notes on them; also the columns if `told`."""
         self._limit()
         try:
             rows = list(self._result(self._database.execute(query), max_chars))
@@ -270,7 +270,7 @@ class Table:
                 "not authorized": "query must be one SELECT",
             }.get(str(error), printable(str(error)))
             raise ToolError(f"bad query: {why}; {self._columns_text()}") from None
-        about = [f"[{self._columns_text()}]"] if columns else []
+        about = [f"[{self._columns_text()}]"] if told else []
         return "\n".join([*rows, *self._notes(query), *about])
 
     def _result(self, cursor: sqlite3.Cursor, max_chars: int) -> Iterator[str]:

@@ -363,7 +363,7 @@ def test_an_open_table_answers_again_later(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "t.csv").write_text("name,n\n" + "".join(f"a{n},{n}\n" for n in range(2000)))
     with closing(open_table(Workspace(tmp_path), "t.csv")) as table:
         assert table.columns == {"name": False, "n": True}
-        assert table.answer("SELECT sum(n) FROM t", 400, columns=False) == "sum(n)\n1999000"
+        assert table.answer("SELECT sum(n) FROM t", 400, told=False) == "sum(n)\n1999000"
         now = time.monotonic()
         monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
         assert len(table.rows("SELECT a.n FROM t a JOIN t b WHERE b.n < 20")) == 40_000
