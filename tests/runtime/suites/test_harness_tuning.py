@@ -14,7 +14,7 @@ from triplepoint.runtime.agent.harness.examples import EXAMPLES
 from triplepoint.runtime.suites import harness_tuning
 from triplepoint.runtime.suites.fresh_questions import fresh
 from triplepoint.runtime.suites.harness_tuning import (
-    ASKED,
+    TRIED,
     CHANGES,
     RANKED,
     UNSEEN,
@@ -32,7 +32,7 @@ KINDS = 8
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many questions on every machine."""
     monkeypatch.setattr(harness_tuning, "RANKED", (3, 3))
-    monkeypatch.setattr(harness_tuning, "ASKED", (KINDS, KINDS))
+    monkeypatch.setattr(harness_tuning, "TRIED", (KINDS, KINDS))
 
 
 def replies(*good: bool) -> list[str]:
@@ -96,7 +96,7 @@ def test_time_decides_how_many_questions(
 ) -> None:
     """Within limits; the plan is told with its time before the ranking goes on."""
     monkeypatch.setattr(harness_tuning, "RANKED", RANKED)
-    monkeypatch.setattr(harness_tuning, "ASKED", ASKED)
+    monkeypatch.setattr(harness_tuning, "TRIED", TRIED)
 
     class Stopped(Exception):
         pass
@@ -113,7 +113,7 @@ def test_time_decides_how_many_questions(
             HarnessTuner(engine, tmp_path / str(minutes), minutes, stop).run()
     for plan, at in zip(plans, (0, 1), strict=True):
         assert (
-            f"6 settings are ranked over {RANKED[at]} questions, then two answer {ASKED[at]}"
+            f"6 settings are ranked over {RANKED[at]} questions, then two answer {TRIED[at]}"
             in (plan)
         )
         assert plan.endswith(" min in all")
