@@ -14,9 +14,9 @@ from triplepoint.runtime.agent.harness.examples import EXAMPLES
 from triplepoint.runtime.suites import harness_tuning
 from triplepoint.runtime.suites.fresh_questions import fresh
 from triplepoint.runtime.suites.harness_tuning import (
-    TRIED,
     CHANGES,
     RANKED,
+    TRIED,
     UNSEEN,
     HarnessTuner,
     Report,
