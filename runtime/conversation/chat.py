@@ -74,7 +74,7 @@ _TOOLS_IN_SYSTEM = re.compile(r"""message(?:\.tools\b|\[['"]tools['"]\])""")
 """How Phi-4's template finds the tools: as a text in the system message."""
 
 _PROBED = (
-    *("form", "_mends", "_tells_tools", "_takes_calls", "_takes_system", "_nests_results"),
+    *("form", "_mends", "_lists_tools", "_takes_calls", "_takes_system", "_nests_results"),
     "_unsafe",
 )
 """What test renders show of a template and tools."""
