@@ -1,8 +1,8 @@
-"""How Ctrl-C reaches a main thread that waits for other threads.
+"""Delivers Ctrl-C to a main thread that waits for other threads.
 
 Python raises KeyboardInterrupt between any two steps of the main thread, also in the midst of
 `threading.Condition`, which events, futures and queues are made of. Its lock then stays taken for
-ever: whoever sets the event waits for the lock, and whoever waits for that thread never ends. A
+ever: the thread that sets the event waits for the lock, and the one that waits for it never ends. A
 plain `threading.Lock` and `queue.SimpleQueue` are safe: they are one step. So the main thread uses
 anything else of that kind, and starts threads, within `held` alone; it waits in pieces.
 
@@ -30,11 +30,11 @@ _NUMBERS = [  # of those that are made an exception; Windows has no SIGHUP
 
 
 class held:
-    """Within it interrupts wait for its end; nothing in it may take long."""
+    """Defers interrupts to the end of the block, which must be short."""
 
     def __init__(self) -> None:
         self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
-        self._kept: list[int] = []
+        self._pending: list[int] = []
         self._holds = False
 
     def __enter__(self) -> None:
@@ -54,24 +54,24 @@ class held:
         self._holds = False
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        for number in self._kept:
+        for number in self._pending:
             self._before[number](number, None)
 
     def _keep(self, number: int, frame: FrameType | None) -> None:
         if self._holds:
-            self._kept.append(number)
+            self._pending.append(number)
         else:  # as it begins or ends: what this raises may leave the handler behind
             self._before[number](number, frame)
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a thread: Python waits for an event of it."""
+    """Start a thread; interrupts are deferred while Python waits for its start."""
     with held():
         thread.start()
 
 
 def wait(event: threading.Event, seconds: float | None = None) -> bool:
-    """As `event.wait`."""
+    """Wait for an event, as `event.wait`, in slices that an interrupt can end."""
     until = None if seconds is None else time.monotonic() + min(seconds, threading.TIMEOUT_MAX)
     while True:
         left = PIECE_S if until is None else min(PIECE_S, until - time.monotonic())
@@ -83,7 +83,7 @@ def wait(event: threading.Event, seconds: float | None = None) -> bool:
 
 
 def completed(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
-    """As `concurrent.futures.as_completed`."""
+    """Yield futures as they finish, as `concurrent.futures.as_completed`, interruptibly."""
     from concurrent.futures import FIRST_COMPLETED
     from concurrent.futures import wait as first_of
 
@@ -95,7 +95,7 @@ def completed(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
 
 
 def result(future: Future[T], seconds: float | None = None) -> T:
-    """As `future.result`."""
+    """Return a future's result, as `future.result`, interruptibly."""
     until = None if seconds is None else time.monotonic() + min(seconds, threading.TIMEOUT_MAX)
     while True:
         left = PIECE_S if until is None else min(PIECE_S, until - time.monotonic())
@@ -112,7 +112,7 @@ def result(future: Future[T], seconds: float | None = None) -> T:
 def results(
     threads: ThreadPoolExecutor, work: Callable[[int], T], numbers: Iterable[int]
 ) -> Iterator[T]:
-    """As `threads.map`."""
+    """Yield the results of `work` in order, as `threads.map`, interruptibly."""
     with held():
         futures = [threads.submit(work, number) for number in numbers]
     yield from map(result, futures)

@@ -1,4 +1,4 @@
-"""What an agent can do: tools made of functions, and the tools that look at files."""
+"""Tools of an agent: functions as tools, and the file tools."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
     "tool",
 ]
 
-_ASKED_FOR = {
+_LAZY = {
     "CommandTools": "command",
     "EditTools": "edit",
     "FetchTools": "fetch",
@@ -46,9 +46,9 @@ _ASKED_FOR = {
 
 
 def __getattr__(name: str) -> Any:
-    """Tools that a run has only when they are asked for are imported when they are first used."""
+    """Tools that a run has only on request are imported when they are first used."""
     from importlib import import_module
 
-    if name not in _ASKED_FOR:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_ASKED_FOR[name]}", __name__), name)
+    return getattr(import_module(f".{_LAZY[name]}", __name__), name)

@@ -1,4 +1,4 @@
-"""Names that a model cannot write as a file has them: the file whose name looks the same is meant.
+"""Fuzzy match of file names that a model cannot spell exactly, such as Unicode look-alikes.
 
 A letter with an accent may be one character or two, as on files from macOS, and bytes that are no
 text are shown as escapes (`printable`). What a model reads there and writes again is another name.
@@ -15,9 +15,9 @@ from .workspace import Workspace
 
 
 def meant(workspace: Workspace, path: str, *, own: bool = False) -> str:
-    """The cleaned path, with the names of the folder where it has none as they are written.
+    """Return the cleaned path, with names that do not exist replaced by their look-alikes.
 
-    A name stands for another only if nothing has it, and just one in its folder looks the same.
+    A name matches another only if nothing has it, and just one in its folder looks the same.
     For `own` see `Workspace.relative`.
 
     Raises:
@@ -40,21 +40,21 @@ def meant(workspace: Workspace, path: str, *, own: bool = False) -> str:
 
 
 def other_names(workspace: Workspace, *paths: str | None, own: bool = False) -> Iterator[str]:
-    """The paths that are meant where they are not those given: rules are about them, too."""
+    """Yield the matched paths where they differ from the given ones, for the policy's rules."""
     for path in paths:
         if path is not None and (other := meant(workspace, path, own=own)) != path:
             yield other
 
 
 def locate(workspace: Workspace, arguments: dict[str, Any], *, new: str = "") -> dict[str, Any]:
-    """The arguments with `path` and `to` relative to the workspace; `new` is one that is made."""
+    """Make `path` and `to` relative to the workspace in place; `new` names one to create."""
     for name in {"path", "to"} & arguments.keys():
         arguments[name] = workspace.relative(arguments[name], own=name != new)
     return arguments
 
 
 def _is_plain(name: str) -> bool:
-    """Whether no other name looks like it."""
+    """Return whether no other name can look like this one."""
     return name.isascii() and "\\" not in name
 
 
@@ -67,7 +67,7 @@ def _is_there(workspace: Workspace, path: str) -> bool:
 
 
 def _alike(workspace: Workspace, folder: str, name: str) -> list[str]:
-    """The names in a folder that look like one, itself included; none if it cannot be listed."""
+    """Return the look-alikes of a name in a folder, itself included; none if it is unreadable."""
     looks = one_form(name)
     try:
         entries = workspace.listdir(folder).entries

@@ -1,7 +1,7 @@
-"""Changing what is in a workspace: whole or not at all, and only where the path says.
+"""Atomic changes of files in a workspace, only at the path itself.
 
 Every change is made from the descriptor of the folder that holds the name, which was reached
-through no symlink. A new content is written beside the file and takes its name in one rename, so
+through no symlink. New contents are written next to the file and takes its name in one rename, so
 that a reader (or a crash) meets the old content or the new one. Nothing is overwritten by a move,
 and what is deleted goes to a trash folder in the workspace.
 """
@@ -35,7 +35,7 @@ _ACL = "system.posix_acl_access"
 
 @dataclass(frozen=True)
 class Content:
-    """What a file held when it was read."""
+    """The contents of a file when it was read."""
 
     data: bytes
     found: os.stat_result
@@ -43,7 +43,7 @@ class Content:
     """Its extended attributes: the access control list, and those of the user."""
 
     def unchanged(self, now: os.stat_result) -> bool:
-        """Whether the file is still the one that was read, with the permissions that it had."""
+        """Return whether the file and its permissions are still the ones that were read."""
         # The time of its last change of any kind, too: a program can set the other time back.
         return _version(self.found) == _version(now)
 
@@ -53,7 +53,7 @@ def _version(found: os.stat_result) -> tuple[int, ...]:
 
 
 class TargetPath:
-    """A name in a folder that is held open.
+    """A name in an open folder.
 
     Attributes:
         path: the cleaned path, relative to the workspace.
@@ -65,7 +65,7 @@ class TargetPath:
         self._folder = folder
 
     def stat(self) -> os.stat_result | None:
-        """What has the name, itself if it is a symlink; None for nothing."""
+        """Return the status of the name, symlinks not followed; None for nothing."""
         try:
             return os.stat(self.name, dir_fd=self._folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -74,7 +74,7 @@ class TargetPath:
             raise _failed("look at", self.path, error) from None
 
     def read(self) -> Content | None:
-        """The whole file, to be changed; None when there is none.
+        """Read the whole file for a change; None when there is none.
 
         Raises:
             ToolError: it is no regular file, is too large, or cannot be read or written.
@@ -101,7 +101,7 @@ class TargetPath:
         return Content(data, found, attributes)
 
     def write(self, data: bytes, before: Content | None) -> None:
-        """Put a new content in place of the one that was read (None: there was no such file).
+        """Replace the contents that were read atomically (None: there was no such file).
 
         The file keeps its permissions and attributes. Its owner stays where the system lets us.
 
@@ -111,7 +111,7 @@ class TargetPath:
         check_size(data)
         temporary = f".triplepoint-{secrets.token_hex(8)}.tmp"
         try:
-            self._write_beside(temporary, data, before)
+            self._write_temporary(temporary, data, before)
             if before is None:
                 _rename_new(self._folder, temporary, self._folder, self.name)
             else:
@@ -129,7 +129,7 @@ class TargetPath:
             with contextlib.suppress(OSError):  # it has its name by now, unless something failed
                 os.unlink(temporary, dir_fd=self._folder)
 
-    def _write_beside(self, temporary: str, data: bytes, before: Content | None) -> None:
+    def _write_temporary(self, temporary: str, data: bytes, before: Content | None) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         mode = 0o666 if before is None else 0o600
         descriptor = os.open(temporary, flags, mode, dir_fd=self._folder)
@@ -141,7 +141,7 @@ class TargetPath:
             os.fsync(descriptor)
 
     def rename_to(self, other: TargetPath) -> None:
-        """Give what is here another name, which nothing has yet.
+        """Rename to a name that does not exist yet.
 
         Raises:
             ToolError: there is nothing here, or something there.
@@ -176,7 +176,7 @@ class TargetPath:
 def place(
     workspace: Workspace, path: str, *, make: bool = False, deepest: int = MAX_DEPTH
 ) -> Iterator[TargetPath]:
-    """The place of a path, for changing it.
+    """Open the target of a path for a change.
 
     Args:
         workspace: the folder that nothing leaves.
@@ -208,7 +208,7 @@ def place(
 
 
 def check_size(data: bytes) -> None:
-    """Refuse a content that is too large for a file.
+    """Refuse contents that are too large for a file.
 
     Raises:
         ToolError: it is.
@@ -232,7 +232,7 @@ def check_changeable(path: str) -> None:
 
 
 def to_trash(workspace: Workspace, path: str) -> str:
-    """Move what is at the path to the trash folder; returns where it is now.
+    """Move the path to the trash folder; return its path there.
 
     Raises:
         ToolError: there is nothing, it is in the trash already, or it cannot be moved.
@@ -241,23 +241,23 @@ def to_trash(workspace: Workspace, path: str) -> str:
     if path.split("/")[0] == TRASH:
         raise ToolError(f"in the trash already: {shown(path)}; a person may empty it")
     stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
-    kept = f"{TRASH}/{stamp}/{path}"
+    trashed = f"{TRASH}/{stamp}/{path}"
     with place(workspace, path) as here:
         if here.stat() is None:
             raise ToolError(formats.no_such_path(shown(path)))
         # It may lie deeper than we make folders: it is there, so its folders fit into the trash.
-        deepest = max(MAX_DEPTH, kept.count("/"))
+        deepest = max(MAX_DEPTH, trashed.count("/"))
         try:
-            with place(workspace, kept, make=True, deepest=deepest) as there:
+            with place(workspace, trashed, make=True, deepest=deepest) as there:
                 here.rename_to(there)
         except ToolError:
-            _remove_empty(workspace, kept.rpartition("/")[0])
+            _remove_empty(workspace, trashed.rpartition("/")[0])
             raise
-    return kept
+    return trashed
 
 
 def _make_folders(workspace: Workspace, path: str, deepest: int) -> None:
-    """The folders of a path, each made from the one before; none where they would be too many.
+    """Make and yield the folders of a path; none where it is too deep.
 
     A chain of thousands takes long to make, and other programs cannot remove it.
     """
@@ -284,7 +284,7 @@ def _make_folders(workspace: Workspace, path: str, deepest: int) -> None:
 
 
 def _remove_empty(workspace: Workspace, path: str) -> None:
-    """Remove the folders of a path, from the last one up to the first that is not empty."""
+    """Remove the folders of a path, from the last one up to the first non-empty one."""
     while path:
         above, _, name = path.rpartition("/")
         try:
@@ -312,7 +312,7 @@ def _is_folder(workspace: Workspace, path: str) -> bool:
 
 
 def _attributes(descriptor: int) -> dict[str, bytes]:
-    """The extended attributes that a file keeps when it is changed; none where there are none."""
+    """Return the extended attributes that a changed file keeps."""
     if sys.platform != "linux":
         return {}
     try:
@@ -323,7 +323,7 @@ def _attributes(descriptor: int) -> dict[str, bytes]:
 
 
 def _permit(descriptor: int, before: Content) -> None:
-    """Give a new file the owner, permissions and attributes of the one that it replaces."""
+    """Copy owner, permissions and attributes of the replaced file to the new one."""
     found = before.found
     with contextlib.suppress(OSError):  # only root may give a file away
         os.fchown(descriptor, found.st_uid, found.st_gid)
@@ -342,7 +342,7 @@ def _permit(descriptor: int, before: Content) -> None:
 
 
 def _rename_new(folder: int, name: str, other_folder: int, other: str) -> None:
-    """Rename to a name that is free; FileExistsError when it is not."""
+    """Rename to a free name; raise FileExistsError when it is taken."""
     if _renameat2(folder, name, other_folder, other):
         return
     # Not one step here: another program may take the name in between.
@@ -355,7 +355,7 @@ def _rename_new(folder: int, name: str, other_folder: int, other: str) -> None:
 
 
 def _renameat2(folder: int, name: str, other_folder: int, other: str) -> bool:
-    """Rename without replacing, in one step; False where the system cannot."""
+    """Rename without replacing, in one step; return False where it is unsupported."""
     import ctypes
 
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -371,7 +371,7 @@ def _renameat2(folder: int, name: str, other_folder: int, other: str) -> bool:
 
 
 def _inside(folder: int, name: str, other_folder: int) -> bool:
-    """Whether the other folder is the named one or below it: there EINVAL means what it says."""
+    """Return whether the other folder is in the named one, which explains EINVAL."""
     try:
         top = os.stat(name, dir_fd=folder, follow_symlinks=False)
         current = os.dup(other_folder)

@@ -1,4 +1,4 @@
-"""Documents that a person gave beside the folder: read through their descriptors, never written."""
+"""Documents that a user attached: read through their descriptors, never written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from io import FileIO
 
 
 class Attached:
-    """A document, held by a descriptor of its own: it needs no name and stays what it is.
+    """An attached document with its own descriptor, independent of its name.
 
     Attributes:
         origin: where it is from, for people.
@@ -20,11 +20,11 @@ class Attached:
         weakref.finalize(self, os.close, self._descriptor)
 
     def stat(self) -> os.stat_result:
-        """Its size and kind."""
+        """Return the document's status."""
         return os.fstat(self._descriptor)
 
     def open(self) -> FileIO:
-        """It, unbuffered, to be read from its start; each has a place of its own."""
+        """Open the document for reading, unbuffered, with its own offset."""
         return _FromStart(os.dup(self._descriptor), "rb")
 
 
@@ -34,7 +34,7 @@ class _FromStart(FileIO):
     _at = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes from where the last read ended; all if it is below 0."""
+        """Read up to `size` bytes from where the last read ended; all if it is below 0."""
         size = (
             max(os.fstat(self.fileno()).st_size - self._at, 0) if size is None or size < 0 else size
         )

@@ -1,7 +1,7 @@
-"""run_command: a program with arguments, without a shell, within limits.
+"""The tool run_command: a program with arguments, without a shell, within limits.
 
 The program is no guest of the workspace jail: it can do whatever the user can. That is why this
-tool is there only when asked for, and why every call goes through the policy as ``exec``.
+tool is there only on request, and why every call goes through the policy as ``exec``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .tool import ToolGroup, tool
 from .workspace import folder_at
 
 MAX_SECONDS = 60.0
-MAX_OUTPUT = 256 * 1024  # bytes that are kept, half of the beginning and half of the end
+MAX_OUTPUT = 256 * 1024  # bytes that are shown, half of the beginning and half of the end
 GRACE = 1.0  # seconds between asking a program to end and ending it
 
 # What a program needs to work at all. Not the rest: keys and tokens often live there.
-KEPT_VARIABLES = (
+PASSED_VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"),
     *("VIRTUAL_ENV", "CONDA_PREFIX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
     *("JAVA_HOME", "GOPATH", "CARGO_HOME", "RUSTUP_HOME"),
@@ -40,7 +40,7 @@ KEPT_VARIABLES = (
 
 
 class CommandTools(ToolGroup):
-    """The tool run_command for one folder; pass it to an agent. Iterating yields the `Tool`.
+    """The tool run_command for one folder, for an agent. Iterating yields the `Tool`.
 
     Args:
         root: the folder that programs start in.
@@ -67,7 +67,7 @@ class CommandTools(ToolGroup):
         check_whole(max_output, "max_output", ToolError, least=1)
         self._max_output = max_output
         if environment is None:
-            environment = {k: os.environ[k] for k in KEPT_VARIABLES if k in os.environ}
+            environment = {k: os.environ[k] for k in PASSED_VARIABLES if k in os.environ}
         environment = as_mapping(environment, "environment must map names to strings", ToolError)
         if odd := [kv for kv in environment.items() if not _is_variable(*kv)]:
             raise ToolError(f"environment must map names to strings, not {brief(odd[0])}")
@@ -90,7 +90,7 @@ class CommandTools(ToolGroup):
                 output, timed_out = self._read(process, began + self._max_seconds)
                 if not timed_out:
                     timed_out = _wait(process, began + self._max_seconds)
-        return self._told(command, process.returncode, timed_out, output)
+        return self._report(command, process.returncode, timed_out, output)
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         try:
@@ -111,27 +111,29 @@ class CommandTools(ToolGroup):
             why = getattr(error, "strerror", None) or error  # its text repeats the whole name
             raise ToolError(f"cannot run {shown(command[0])}: {why}") from None
 
-    def _read(self, process: subprocess.Popen[bytes], until: float) -> tuple[_Kept, bool]:
-        """The output until the program closes it, ends, or its time is up."""
+    def _read(self, process: subprocess.Popen[bytes], until: float) -> tuple[_HeadAndTail, bool]:
+        """Read the output until the program closes it, ends, or times out."""
         assert process.stdout is not None
-        kept = _Kept(self._max_output)
+        output = _HeadAndTail(self._max_output)
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             while (left := until - time.monotonic()) > 0:
                 if selector.select(min(left, 0.1)):
                     chunk = os.read(process.stdout.fileno(), 65536)
                     if not chunk:
-                        return kept, False
-                    kept.add(chunk)
+                        return output, False
+                    output.add(chunk)
                 elif process.poll() is not None:  # a child that it left behind keeps the pipe open
                     while selector.select(0) and time.monotonic() < until:  # its last words
                         if not (chunk := os.read(process.stdout.fileno(), 65536)):
                             break
-                        kept.add(chunk)
-                    return kept, False
-        return kept, True
+                        output.add(chunk)
+                    return output, False
+        return output, True
 
-    def _told(self, command: list[str], status: int, timed_out: bool, output: _Kept) -> str:
+    def _report(
+        self, command: list[str], status: int, timed_out: bool, output: _HeadAndTail
+    ) -> str:
         name = shown(command[0])
         if timed_out:
             end = f"[{name} was ended after {self._max_seconds:g} seconds]"
@@ -143,11 +145,11 @@ class CommandTools(ToolGroup):
         return f"{text}\n{end}" if text else end
 
 
-class _Kept:
+class _HeadAndTail:
     """The beginning and the end of an output of any length."""
 
-    def __init__(self, most: int) -> None:
-        self._half = most // 2
+    def __init__(self, limit: int) -> None:
+        self._half = limit // 2
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
@@ -174,14 +176,14 @@ class _Kept:
 
 
 def _without_torn_end(data: bytearray) -> bytearray:
-    """The bytes without the first ones of a character that was cut."""
+    """Return the bytes without an incomplete first character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(bytes(data))
     return data[: len(data) - len(decoder.getstate()[0])]
 
 
 def _without_torn_start(data: bytes | bytearray) -> bytes | bytearray:
-    """The bytes without the last ones of a character that was cut: three at most."""
+    """Return the bytes without an incomplete last character."""
     start = next((n for n, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), min(3, len(data)))
     return data[start:]
 
@@ -208,7 +210,7 @@ def _preview(command: list[str]) -> str:
 
 
 def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
-    """Wait for the program to end; True when its time was up first."""
+    """Wait for the program to end; return True when it timed out."""
     try:
         process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -217,14 +219,14 @@ def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Its group, and what it is read from."""
+    """End the process group, and close its pipe."""
     _end_group(process)
     if process.stdout is not None:
         process.stdout.close()
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End everything in the program's group: itself if it still runs, and what it left behind."""
+    """Kill the program's process group: itself if it still runs, and its children."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGTERM)
         stop_at = time.monotonic() + GRACE

@@ -1,4 +1,4 @@
-"""count: how many lines hold a text, and how they are spread over files, days, addresses."""
+"""The tool count: counts the lines that contain a text, grouped by file, day or address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .search import MAX_PATTERN, MAX_SECONDS, Hit, Search
 from .timed_regex import captured
 from .workspace import Workspace
 
-MAX_GROUPS = 100_000  # that are kept; what is in none of them is told
+MAX_GROUPS = 100_000  # that are counted; lines in none of them are reported
 MAX_SHOWN = 31  # groups in a result
 MAX_KEY = 200  # characters of a group's name
 MAX_LINE = 4096  # characters of a line that an expression looks at
@@ -33,7 +33,7 @@ _LEVELS = (
 )
 _HEX = "[0-9a-fA-F]{1,4}"
 # The first group that takes part is what a line counts under. Each takes time that grows with the
-# line at most: what stands before a repetition is fixed.
+# line at most: what precedes a repetition is fixed.
 _WORDS = {
     "day": rf"\b({_DATE})",
     "hour": rf"\b({_DATE}[T :,]{{1,2}}\d\d)\b|\b([01]\d|2[0-3]):[0-5]\d\b",
@@ -60,7 +60,7 @@ def count_lines(
     max_chars: int,
     takes: Callable[[str], bool] = lambda _: True,
 ) -> str:
-    """How many lines hold a text, with their files and numbers.
+    """Count the lines that contain a text, with their files and numbers.
 
     Args:
         workspace, pattern, regex: as for `Search`.
@@ -85,12 +85,12 @@ def count_lines(
             f"none of the {groups.total} lines has by={shown(by)}; {_BY}; such a line: {example}"
         )
     lines = groups.table() if by else map(str, groups.first)
-    told = _fitting(lines, max_chars, len(groups.counts) if by else groups.total)
-    return "\n".join([groups.head(pattern, path, by), *told, *groups.notes(), *search.notes])
+    listing = _fitting(lines, max_chars, len(groups.counts) if by else groups.total)
+    return "\n".join([groups.head(pattern, path, by), *listing, *groups.notes(), *search.notes])
 
 
 def grouping(by: str) -> Keys | None:
-    """How lines are grouped; None: by the file that they are in.
+    """Return the key function of a grouping; None groups by file.
 
     Raises:
         ToolError: `by` is neither a word for it nor a regular expression with one group.
@@ -156,7 +156,7 @@ class _Groups:
             self.counts[key] += 1
 
     def head(self, pattern: str, path: str, by: str) -> str:
-        """How many in all."""
+        """Return the line with the totals."""
         search = self._search
         what = ("" if search.whole else "at least ") + f"{self.total} line{'s' * (self.total != 1)}"
         what += f" with `{shown(pattern)}`" if pattern else ""
@@ -166,12 +166,12 @@ class _Groups:
         return head + grouped
 
     def table(self) -> Iterator[str]:
-        """The groups, largest first; of those alike the one that comes first."""
+        """Return the groups, largest first; of those alike the one that comes first."""
         for key, count in self.counts.most_common():
             yield f"{count}  {printable(key) or '(empty)'}  (first: {self._at[key]})"
 
     def notes(self) -> Iterator[str]:
-        """What is in no group."""
+        """Yield notes on lines outside the shown groups."""
         if self.without:
             yield f"[{self.without} of these lines have none]"
         if self._over:
@@ -190,7 +190,7 @@ def _batch(hits: Iterator[Hit]) -> Iterator[Hit]:
 
 
 def _fitting(lines: Iterator[str], max_chars: int, total: int) -> Iterator[str]:
-    """As many as may be shown, and how many more there are."""
+    """Return as many groups as fit, and the number of the rest."""
     size = number = 0
     for line in islice(lines, MAX_SHOWN):
         size += len(line) + 1

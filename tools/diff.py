@@ -1,4 +1,4 @@
-"""The diff that a person is shown before a file is changed."""
+"""The diff that a user sees before a file is changed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .formats import split_lines
 
 MAX_DIFF = 120  # lines of a diff that is shown
 MAX_COMPARED = 1000  # lines from the first that differs on which are compared
-CUT = "[cut: "  # begins what stands for lines that are not shown
+CUT = "[cut: "  # begins the placeholder for lines that are not shown
 CONTEXT = 2  # lines of a diff before and after what differs
 
 
 def diff(old: str, new: str, name: str) -> str:
-    """A unified diff of two texts, cut to what a person reads."""
+    """Return a unified diff of two texts, cut to a readable length."""
     before, after = split_lines(old), split_lines(new)
     start = _same(before, after)
     # Only what differs is compared, which takes up to the square of its length.
@@ -38,7 +38,7 @@ def diff(old: str, new: str, name: str) -> str:
 
 
 def _compared(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
-    """As much of two lists of lines as is compared: up to lines that are the same in both."""
+    """Return the lines to compare of two lists: up to lines that are equal in both."""
     if max(len(old), len(new)) <= MAX_COMPARED:
         return old, new
     old, new = old[:MAX_COMPARED], new[:MAX_COMPARED]
@@ -49,13 +49,13 @@ def _compared(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _same(one: list[str], other: list[str]) -> int:
-    """How many lines are the same at the start."""
+    """Return the length of the common prefix."""
     return next(
         (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
         min(len(one), len(other)),
     )
 
 
-def _moved(place: str, by: int) -> str:
-    """A diff's ``@@ -1,5 +1,6 @@``, so many lines further down."""
-    return re.sub(r"(?<=[-+])\d+", lambda found: str(int(found[0]) + by), place)
+def _moved(header: str, by: int) -> str:
+    """Shift a diff's ``@@ -1,5 +1,6 @@`` by a number of lines."""
+    return re.sub(r"(?<=[-+])\d+", lambda found: str(int(found[0]) + by), header)

@@ -1,4 +1,4 @@
-"""Reading a Google docstring: what a function does, and what each argument means."""
+"""Parses Google docstrings: a function's description and its arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 @dataclass
 class Docstring:
-    """The parts of a docstring that a model is told."""
+    """The parts of a docstring that go into a tool's schema."""
 
     description: str = ""
     args: dict[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ def _paragraphs(lines: list[str]) -> str:
 
 
 def _entries(lines: list[str]) -> dict[str, str]:
-    """``name: text`` or ``name (type): text``; deeper lines go on with the entry above."""
+    """Parse ``name: text`` or ``name (type): text``; deeper lines continue an entry."""
     entries: dict[str, str] = {}
     name = ""
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)

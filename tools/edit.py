@@ -28,8 +28,8 @@ from .tool import ToolGroup, tool
 from .workspace import Workspace
 
 MAX_IN_FOLDER = 100_000  # files of a folder that are checked against a policy's rules
-MOST_COMPARED = 50  # lines that are compared letter by letter with what was not found
-MAX_PLACES = 5  # places of a text that are named
+MAX_COMPARED = 50  # lines that are compared letter by letter with what was not found
+MAX_OCCURRENCES = 5  # places of a text that are named
 MAX_COUNTED = 1000  # that are counted
 KEEPS = 4  # lines of a file that is not replaced unasked by one that has few of them
 FIRST = 5  # lines of a file that was never read, in the refusal to replace it
@@ -39,7 +39,7 @@ _ANY_ENDING = re.compile(r"\r*\n")
 
 
 class EditTools(ToolGroup):
-    """The tools write_file, edit_file, move and delete for one folder; pass them to an agent.
+    """The tools write_file, edit_file, move and delete for one folder, for an agent.
 
     Each has the effect ``write`` and can preview what it would do. Iterating yields the four `Tool`
     objects; you can also call the methods directly.
@@ -142,14 +142,14 @@ class EditTools(ToolGroup):
         Args:
             path: What to delete, relative to the workspace.
         """
-        place_now = printable(to_trash(self.workspace, path))
-        return f"deleted {self._shown(path)}; it is kept as {place_now}"
+        trashed = printable(to_trash(self.workspace, path))
+        return f"deleted {self._shown(path)}; it is kept as {trashed}"
 
     def _shown(self, path: str) -> str:
         return shown(clean_path(self.workspace.relative(path)))
 
     def _check_known(self, path: str, before: Content | None) -> None:
-        """Raise ToolError if the file is not what the conversation saw of it last, if it did."""
+        """Raise ToolError if the file has changed since the conversation saw it."""
         known = seen.known(self.workspace, path)
         if known and before is not None and known != _digest(before.data):
             raise ToolError(
@@ -161,27 +161,27 @@ class EditTools(ToolGroup):
         """Raise ToolError if the conversation never read the text that it would replace."""
         readable = seen.unread(self.workspace, path)
         if not text or readable is None:
-            return self._check_kept(path, text, content)
-        told = f"{shown(path)} exists and was never read here, so nothing was written"
+            return self._check_loss(path, text, content)
+        message = f"{shown(path)} exists and was never read here, so nothing was written"
         if not readable(path):
-            raise ToolError(f"{told}; write to another file")
+            raise ToolError(f"{message}; write to another file")
         new = _with_line_ends(content, text)
         lines, instead = split_lines(text), _append_instead(text, new) or _edit_instead(text, new)
         first = "\n".join(f"{n}\t{line[:120]}" for n, line in enumerate(lines[:FIRST], 1))
         more = ", the first" if len(lines) > FIRST else ""
-        raise ToolError(f"{told}; read it first{instead}. It has {_count(text)}{more}:\n{first}")
+        raise ToolError(f"{message}; read it first{instead}. It has {_count(text)}{more}:\n{first}")
 
-    def _check_kept(self, path: str, text: str | None, content: str) -> None:
-        """Raise ToolError, once, if most lines of a text would go: a piece is meant mostly."""
+    def _check_loss(self, path: str, text: str | None, content: str) -> None:
+        """Raise ToolError, once, if most lines would be lost; usually edit_file is meant."""
         lines = split_lines(text or "")
-        kept = (Counter(lines) & Counter(split_lines(content))).total()
-        if len(lines) < KEEPS or 2 * kept >= len(lines) or not seen.is_guarded():
+        common = (Counter(lines) & Counter(split_lines(content))).total()
+        if len(lines) < KEEPS or 2 * common >= len(lines) or not seen.is_guarded():
             return
         if (path, content) not in self._insisted:
             self._insisted = {(path, content)}
             raise ToolError(
                 f"nothing was written: of the {len(lines)} lines of {shown(path)} this keeps "
-                f"{kept}; change a piece of it with edit_file"
+                f"{common}; change a piece of it with edit_file"
                 f"{_append_instead(text or '', _with_line_ends(content, text))}, or call "
                 "write_file again with the same text to replace all of it"
             )
@@ -192,7 +192,7 @@ class EditTools(ToolGroup):
         return other_names(self.workspace, path)
 
     def _in_folder(self, path: str, to: str | None = None) -> Iterator[str]:
-        """What lies in the folder that is moved or deleted, where it is and where it will be."""
+        """Yield the paths in a moved or deleted folder, before and after."""
         yield from other_names(self.workspace, path, to)
         path = meant(self.workspace, path)
         to = to and meant(self.workspace, to)
@@ -216,10 +216,10 @@ class EditTools(ToolGroup):
         name = self._shown(path)
         _check_new("the content", content)
         before, path_meant = None, path
-        # A folder on the way may not be there yet; of what else is wrong the call tells.
+        # A folder on the way may not be there yet; the call reports what else is wrong.
         with suppress(ToolError), place(self.workspace, path) as here:
             before, path_meant = here.read(), here.path
-        self._check_known(path_meant, before)  # nobody is asked about what will be refused
+        self._check_known(path_meant, before)  # the user is not asked about what will be refused
         text = "" if before is None else _text_of(before, name)
         self._check_read(path_meant, text, content)
         self._keep_preview(_call("write_file", path=path, content=content), before)
@@ -246,7 +246,7 @@ class EditTools(ToolGroup):
         self._previews[call] = None if before is None else _digest(before.data)
 
     def _take_preview(self, name: str, **arguments: str) -> tuple[str | None, ...]:
-        """What the file held when a person was shown this call; empty if nobody was.
+        """Return the file's contents at the user's preview; empty without one.
 
         It counts for one call: one that was denied may be allowed unseen the next time.
         """
@@ -259,7 +259,7 @@ def _call(name: str, **arguments: str) -> tuple[str, ...]:
 
 
 def _check_preview(previewed: tuple[str | None, ...], before: Content | None, name: str) -> None:
-    """Raise ToolError if the file is not what it was when a person was shown the change."""
+    """Raise ToolError if the file has changed since the user's preview."""
     if previewed and previewed[0] != (None if before is None else _digest(before.data)):
         raise ToolError(
             f"{name} was changed while this change waited for approval, so nothing was "
@@ -272,7 +272,7 @@ def _digest(data: bytes) -> str:
 
 
 def _text_of(content: Content, name: str) -> str:
-    """The file as text, exactly: what cannot be written back as it was is refused."""
+    """Decode the file exactly; refuse what would not encode to the same bytes."""
     if is_utf16(content.data[:8192]):
         raise ToolError(f"{name} is text in UTF-16; it can be read, but not changed without harm")
     if is_binary(content.data[:8192]):
@@ -286,7 +286,7 @@ def _text_of(content: Content, name: str) -> str:
 
 
 def _check_new(what: str, text: str) -> None:
-    """Refuse what would make of a file one that no tool can read or change."""
+    """Refuse contents that no tool could read or change again."""
     check_text(what, text)
     if "\0" in text:
         raise ToolError(f"{what} holds a NUL character, which no text file has; leave it out")
@@ -300,7 +300,7 @@ def _encode(text: str, before: str | None) -> bytes:
 
 
 def _with_line_ends(text: str, before: str | None) -> str:
-    """The text with the line endings of the file that it replaces, where that has only one kind."""
+    """Convert to the line endings of the replaced file, where those are uniform."""
     lines, crlf = (0, 0) if before is None else (before.count("\n"), before.count("\r\n"))
     if not lines or 0 < crlf < lines:
         return text
@@ -308,7 +308,7 @@ def _with_line_ends(text: str, before: str | None) -> str:
 
 
 def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
-    """Where the old text is, and the whole text with the new one there.
+    """Return the index of the old text, and the whole text with the new one there.
 
     Raises:
         ToolError: it is not there, or more than once; says where.
@@ -317,20 +317,24 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
         raise ToolError("old is empty: give the text to replace, or use write_file")
     if old == new:
         raise ToolError("old and new are the same: nothing would change")
-    places = _places(text, old)
-    if not places:
+    occurrences = _occurrences(text, old)
+    if not occurrences:
         raise ToolError(f"no such text in {name}{_nearest(text, old)}")
-    if len(places) > 1:
-        lines = [str(text.count("\n", 0, start) + 1) for start, _ in places[:MAX_PLACES]]
-        more = "" if len(places) <= MAX_PLACES else f" and {len(places) - MAX_PLACES} more"
-        times = f"{len(places)} times"
-        if len(places) > MAX_COUNTED:
+    if len(occurrences) > 1:
+        lines = [str(text.count("\n", 0, start) + 1) for start, _ in occurrences[:MAX_OCCURRENCES]]
+        more = (
+            ""
+            if len(occurrences) <= MAX_OCCURRENCES
+            else f" and {len(occurrences) - MAX_OCCURRENCES} more"
+        )
+        times = f"{len(occurrences)} times"
+        if len(occurrences) > MAX_COUNTED:
             times, more = f"more than {MAX_COUNTED} times", " and more"
         raise ToolError(
             f"the text is in {name} {times}, at lines {', '.join(lines)}{more}; "
             "give more of what is around it"
         )
-    start, end = places[0]
+    start, end = occurrences[0]
     if not new and (start == 0 or text[start - 1] == "\n") and not old.endswith("\n"):
         ending = _ANY_ENDING.match(text, end)  # a whole line goes with its end
         end = ending.end() if ending else end
@@ -345,37 +349,37 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
 
 
 def _edit_instead(text: str, new: str) -> str:
-    """The edit that makes one text of another, where it is a small one."""
+    """Return the small edit that turns one text into another, if there is one."""
     old_lines, new_lines = split_lines(text), split_lines(new)
-    least = min(len(old_lines), len(new_lines))
+    shortest = min(len(old_lines), len(new_lines))
     pairs = zip(old_lines, new_lines, strict=False)
-    head = next((n for n, (a, b) in enumerate(pairs) if a != b), least)
+    head = next((n for n, (a, b) in enumerate(pairs) if a != b), shortest)
     ends = zip(old_lines[head:][::-1], new_lines[head:][::-1], strict=False)
-    tail = next((n for n, (a, b) in enumerate(ends) if a != b), least - head)
+    tail = next((n for n, (a, b) in enumerate(ends) if a != b), shortest - head)
     if head + tail in (len(old_lines), len(new_lines)):  # nothing is there, or comes: with a line
         head, tail = (head - 1, tail) if head else (head, max(0, tail - 1))
     old = "\n".join(old_lines[head : len(old_lines) - tail])
     put = "\n".join(new_lines[head : len(new_lines) - tail])
     small = head + tail > 0 and len(old) + len(put) <= MAX_EDIT
-    if not small or len(_places(text, old)) != 1 or text.replace(old, put) != new:
+    if not small or len(_occurrences(text, old)) != 1 or text.replace(old, put) != new:
         return ", or change one piece of it with edit_file"
     arguments = json.dumps({"old": old, "new": put}, ensure_ascii=False)
     return f", or call edit_file with {arguments}, which does the same"
 
 
 def _append_instead(text: str, new: str) -> str:
-    """The edit that puts a text behind another one, where it is a short one with other lines."""
+    """Return the edit that appends a text, if it is short and shares no line with the file."""
     last = text.rstrip().rpartition("\n")[2].removesuffix("\r")
     has_lines = set(split_lines(text)) & set(split_lines(new))
-    if has_lines or len(last) + len(new) > MAX_EDIT or len(_places(text, last)) != 1:
+    if has_lines or len(last) + len(new) > MAX_EDIT or len(_occurrences(text, last)) != 1:
         return ""
     arguments = {"old": last, "new": "\n".join([last, *split_lines(new.strip("\r\n"))])}
     call = json.dumps(arguments, ensure_ascii=False)
     return f"; to add it at the end, call edit_file with {call}"
 
 
-def _places(text: str, old: str) -> list[tuple[int, int]]:
-    """Everywhere that the old text begins and ends, also where two places overlap.
+def _occurrences(text: str, old: str) -> list[tuple[int, int]]:
+    """Return the bounds of every occurrence of the old text, overlapping ones included.
 
     A line ending of either text matches one of the other kind. No place begins or ends within one.
     """
@@ -395,7 +399,7 @@ def _places(text: str, old: str) -> list[tuple[int, int]]:
 
 
 def _crlf(text: str, at: int, found: str) -> bool:
-    """Whether lines at this place end in CRLF: those replaced, else the line that it is in."""
+    """Return whether the replaced lines, else the line around them, end in CRLF."""
     if "\n" in found:
         return "\r\n" in found
     end = text.find("\n", at)
@@ -405,7 +409,7 @@ def _crlf(text: str, at: int, found: str) -> bool:
 
 
 def _nearest(text: str, old: str) -> str:
-    """The line most like the first of the old text, for a model that misremembers it."""
+    """Return the line most similar to the old text's first, for the error message."""
     lines, old = split_lines(text), _ANY_ENDING.sub("\n", old)
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
     if re.match(r"\d+\t", wanted):
@@ -415,7 +419,7 @@ def _nearest(text: str, old: str) -> str:
     stripped = [line.strip()[:300] for line in lines]
     # Those with the most of its words, since to compare two long lines may take milliseconds.
     words = _words(wanted)
-    likely = heapq.nlargest(MOST_COMPARED, stripped, key=lambda line: len(words & _words(line)))
+    likely = heapq.nlargest(MAX_COMPARED, stripped, key=lambda line: len(words & _words(line)))
     near = difflib.get_close_matches(wanted, likely, n=1, cutoff=0.7)
     if not near:
         return ""
@@ -427,7 +431,7 @@ def _nearest(text: str, old: str) -> str:
 
 
 def _difference(lines: list[str], at: int, old: str, ended: bool) -> str:
-    """Where the lines of a file from `at` on, of which the first is alike, leave the old text."""
+    """Return where a file's lines from `at` on first differ from the old text."""
     wanted = old.lstrip("\n").split("\n")
     for number, want in enumerate(wanted, at):
         if number == len(lines):
@@ -439,13 +443,13 @@ def _difference(lines: list[str], at: int, old: str, ended: bool) -> str:
         if found == want:
             continue
         spaces = " in spaces" if line.split() == want.split() else ""
-        # As Python writes it: a tab is to be told from spaces.
+        # As Python writes it: a tab must differ from spaces.
         return f"; line {number + 1} differs{spaces}: {line[:120]!r}"
     return f"; line {at + 1} is like it: {lines[at].strip()[:120]}"
 
 
 def _words(line: str) -> set[str]:
-    """Its words, and pieces of them: one that is misspelled shares most of these."""
+    """Return the words and their fragments, most of which survive a misspelling."""
     parts = re.findall(r"\w+|[^\w\s]", line)
     return {piece for part in parts for piece in (part, part[:3], part[-3:])}
 

@@ -1,9 +1,9 @@
-"""fetch_url: a page or file from the web as text, within limits.
+"""The tool fetch_url: a page or file from the web as text, within limits.
 
 * Only http and https; no credentials in the address; no proxy from the environment.
 * Every host is resolved once, every address it has must be public, and the connection goes to the
   address that was checked. So it is after each redirect: no second DNS answer is ever used.
-* A redirect to another host or port is not followed but told: that is a new call for the policy.
+* A redirect to another host or port is reported, not followed: that is a new call for the policy.
 * Limits on time (over all), bytes (after decompression) and redirects.
 """
 
@@ -43,7 +43,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Page:
-    """What came back."""
+    """The response to a request."""
 
     url: str
     status: int
@@ -52,10 +52,10 @@ class Page:
     charset: str
     body: bytes
     cut: bool
-    """Whether the body goes on past the limit."""
+    """Whether the body exceeds the limit."""
 
     def text(self) -> str:
-        """The body as text; HTML as what a reader sees.
+        """Return the body as text; HTML as a reader sees it.
 
         Raises:
             ToolError: it is no text.
@@ -87,7 +87,7 @@ class Page:
 
 
 class FetchTools(ToolGroup):
-    """The tool fetch_url; pass it to an agent. Iterating yields the `Tool`.
+    """The tool fetch_url, for an agent. Iterating yields the `Tool`.
 
     Args:
         private: whether to allow hosts on this machine and its network.
@@ -125,7 +125,7 @@ class FetchTools(ToolGroup):
         return (text or "(empty page)") + note
 
     def fetch(self, url: str) -> Page:
-        """The page behind an address.
+        """Fetch the page at a URL.
 
         Raises:
             ToolError: the address is not allowed, or the page cannot be fetched in time.
@@ -180,7 +180,7 @@ class FetchTools(ToolGroup):
         raise ToolError(f"more than {MAX_REDIRECTS} redirects: {shown(url)}")
 
     async def _get(self, client: httpx.AsyncClient, url: httpx.URL) -> Page | str:
-        """One request: the page, or where it redirects to."""
+        """Send one request; return the page, or its redirect's target."""
         import asyncio
 
         from .ssrf_guard import resolve
@@ -217,7 +217,7 @@ class FetchTools(ToolGroup):
         )
 
     async def _body(self, response: httpx.Response) -> tuple[bytes, bool]:
-        """The body up to the limit. Decompressed here: a library would unpack a bomb first."""
+        """Read the body up to the limit; decompress here, since a library would expand a bomb."""
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", "gzip", "x-gzip", ""):
             raise ToolError(
@@ -246,7 +246,7 @@ class _Gzip:
         self._part: Any = zlib.decompressobj(zlib.MAX_WBITS | 16)
 
     def add(self, chunk: bytes, room: int) -> bytes:
-        """What a further piece unpacks to, up to `room` bytes.
+        """Decompress a further chunk, up to `room` bytes.
 
         Raises:
             ToolError: it is no gzip data.
@@ -268,7 +268,7 @@ class _Gzip:
 
 @lru_cache
 def _certificates() -> ssl.SSLContext:
-    """Those that SSL_CERT_FILE names, else the usual ones; reading them takes a while.
+    """Load the certificates of SSL_CERT_FILE, else the defaults, which takes a while.
 
     Raises:
         ToolError: they cannot be read.
@@ -285,7 +285,7 @@ def _certificates() -> ssl.SSLContext:
 
 
 def _checked(url: str) -> httpx.URL:
-    """An address that may be fetched, judged by its text.
+    """Return the URL if its text permits a fetch.
 
     Raises:
         ToolError: it may not; says why.
@@ -314,8 +314,8 @@ def _port(address: httpx.URL) -> int:
 
 
 def _next(address: httpx.URL, location: str) -> httpx.URL:
-    """Where a redirect leads, if that is the same place: host, port, and path but for a last slash,
-    and scheme or a safer one.
+    """Return a redirect's target if it is equivalent: the same host, port and path up to a slash,
+    and the same or a safer scheme.
 
     What is elsewhere, also on the same host, is not what was allowed: rules may be about it.
     """

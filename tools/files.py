@@ -1,4 +1,4 @@
-"""The three tools that look at files: list_dir, read_file, search."""
+"""The file tools: list_dir, read_file, search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_LOOK = 1.0  # seconds that a name which is not there is looked for in other 
 
 
 class FileTools(ToolGroup):
-    """list_dir, read_file and search over one folder, to be given to an agent.
+    """The tools list_dir, read_file and search over one folder, for an agent.
 
     Iterating gives the three `Tool` objects. The methods can also be called as they are; they
     return the text that a model gets and raise `ToolError` for what it did wrong.
@@ -76,18 +76,18 @@ class FileTools(ToolGroup):
     _plain = False  # whether results always say which part they are
 
     def _lists(self, path: str) -> bool:
-        """Whether list_dir may show a path."""
+        """Return whether list_dir may show a path."""
         return True
 
     def _searched(self, path: str) -> tuple[str, Callable[[str], bool]]:
-        """The file or folder that a search is to look at, and which of the files below it."""
+        """Return the file or folder to search, and a filter of the files below it."""
         return meant(self.workspace, path, own=True), lambda _: True
 
     def _other_name(self, path: str = ".", **_: object) -> Iterator[str]:
         return other_names(self.workspace, path, own=True)
 
     def _listed(self, path: str = ".") -> Iterator[str]:
-        """The folder, too, where the last name is a pattern."""
+        """Return the listed folder, without a pattern as last name."""
         yield from other_names(self.workspace, path, own=True)
         folder, fits = self._pattern(path)
         if fits is not None:
@@ -114,7 +114,7 @@ class FileTools(ToolGroup):
         )
 
     def _pattern(self, path: str) -> tuple[str, Callable[[str], bool] | None]:
-        """The folder that is meant, and which of its names: None for all.
+        """Return the folder and a filter of its names, which is None for all.
 
         A name that is there is no pattern, whatever signs it has.
         """
@@ -196,21 +196,21 @@ class FileTools(ToolGroup):
 
     @contextmanager
     def _pointing(self, path: str, *, files: bool = True, folders: bool = True) -> Iterator[None]:
-        """Adds to an error that nothing is at the path where else its last name is."""
+        """Extend an error about a missing path by where its last name exists."""
         try:
             yield
         except ToolError as error:
             missing = (formats.no_such_file, formats.no_such_folder, formats.no_such_path)
-            if not str(error).startswith(tuple(says(shown(path)) for says in missing)):
+            if not str(error).startswith(tuple(refusal(shown(path)) for refusal in missing)):
                 raise
             try:
-                places = self._named(path, files, folders)
+                paths = self._named(path, files, folders)
             except ToolError:  # the folder itself may not be listed
                 raise error from None
-            raise ToolError(f"{error}{formats.elsewhere(places)}") from None
+            raise ToolError(f"{error}{formats.elsewhere(paths)}") from None
 
     def _named(self, path: str, files: bool, folders: bool) -> list[str]:
-        """The first paths with that last name, of those that may be named, in bytes order.
+        """Return the first permitted paths with that last name, in byte order.
 
         Letters with accents count as one, however they are written. Looks at as many files as a
         search does, for a second; then what was found must do.
@@ -221,7 +221,7 @@ class FileTools(ToolGroup):
         )
         below = map(one_form, islice(walk, MAX_FILES))
         found = formats.named(one_form(path), below, files=files, folders=folders)
-        # A name that is written otherwise than it is, or cut, cannot be asked for.
+        # A name that is written otherwise than it is, or cut, cannot be requested.
         plain = (one for one in found if one == printable(one) and len(one) <= MAX_SHOWN)
         seen = (one for one in plain if not self._hidden(one))
         return list(islice(seen, formats.MAX_PLACES + 1))

@@ -1,4 +1,4 @@
-"""find: files by the pattern of their names."""
+"""The tool find: files by a pattern of their names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_FILES = "No files found."
 
 
 class FindTools(ToolGroup):
-    """The tool find for one folder; pass it to an agent. Iterating yields the `Tool`."""
+    """The tool find for one folder, for an agent. Iterating yields the `Tool`."""
 
     def __init__(self, root: str | Path | Workspace) -> None:
         """Open the folder.

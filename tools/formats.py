@@ -31,7 +31,7 @@ MAX_PLACES = 3  # paths shown of what an error says is elsewhere
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of a text without their ends; only ``\\n`` and ``\\r\\n`` end a line.
+    """Split a text into lines without their ends; only ``\\n`` and ``\\r\\n`` end a line.
 
     A last line end does not begin another line: ``"a\\n"`` is one line, ``""`` is none.
     """
@@ -42,7 +42,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def cut_text(text: str, limit: int, length: int | None = None, start: int = 0) -> str:
-    """`text` as it is up to `limit` characters, else its start and a note of what is left out.
+    """Truncate `text` to `limit` characters, with a note on what is left out.
 
     Args:
         text: the line, or at least `limit` characters of it from `start` on, if it has as many.
@@ -57,7 +57,7 @@ def cut_text(text: str, limit: int, length: int | None = None, start: int = 0) -
 
 
 class NumberedLines:
-    """Collects the result of read_file line by line, so that a huge file needs little memory."""
+    """Builds the result of read_file line by line, in little memory."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class NumberedLines:
 
     @property
     def next(self) -> int:
-        """The number of the first line that is not shown."""
+        """Return the number of the first line that is not shown."""
         return self.start + len(self.shown)
 
     def add(self, text: str, length: int | None = None) -> bool:
-        """Show one more line; False when it does not fit (then nothing more is taken).
+        """Add one more line; return False when it does not fit (then none is accepted).
 
-        The first line is always taken, so that reading on never stands still.
+        The first line is always taken, so that reading on always progresses.
         """
         line = f"{self.next}\t{cut_text(text, MAX_LINE, length)}"
         size = len(line) + 1  # with the line end that joins it
@@ -95,10 +95,10 @@ class NumberedLines:
         return True
 
     def text(self, last: int | None = None, total: int | None = None) -> str:
-        """The result.
+        """Return the result.
 
         Args:
-            last: the last line that was asked for and exists, None when it is not known.
+            last: the last requested line that exists, None when it is not known.
             total: how many lines the file has, None when it is not known.
         """
         if self._plain:
@@ -111,7 +111,7 @@ class NumberedLines:
         return "\n".join([*self.shown, note])
 
     def _part(self, last: int | None, total: int | None) -> str:
-        """Which part of the file this is."""
+        """Return the note on which part of the file is shown."""
         if self.start == 1 and not self.full and last == total is not None:
             return f"[the whole file: {total} {'line' if total == 1 else 'lines'}]"
         span = (
@@ -131,7 +131,7 @@ def read_result(
     max_lines: int = MAX_LINES,
     max_chars: int = MAX_CHARS,
 ) -> str:
-    """What read_file returns for a file of these lines; `start` must be one of them."""
+    """Return the result of read_file for a file's lines; `start` must be one of them."""
     if not lines:
         return EMPTY_FILE
     last = len(lines) if end is None else min(end, len(lines))
@@ -143,7 +143,7 @@ def read_result(
 
 
 def name_order(name: str) -> bytes:
-    """Sort key of names: the bytes, so that the order is the same in every locale."""
+    """Return the sort key of a name: its bytes, for the same order in every locale."""
     return name.removesuffix("/").encode("utf-8", "surrogateescape")
 
 
@@ -154,7 +154,7 @@ def list_result(
     folder: str = ".",
     max_chars: int = MAX_CHARS,
 ) -> str:
-    """What list_dir returns; names of folders end in ``/`` already.
+    """Return the result of list_dir; names of folders end in ``/`` already.
 
     Args:
         names: the names of a folder in any order, or the first of them: one more than is shown,
@@ -181,21 +181,21 @@ def list_result(
 
 
 def _others(name: str, folder: str) -> str:
-    """How the names from this one on are listed."""
+    """Return the note on the names from this one on."""
     start = "*" if name[0] in "*?[\\" else f"{name[0]}*"  # those signs mean something else there
-    place = "" if folder == "." else f"{folder}/"
-    return f", from {name} on; list some with a pattern such as path={place}{start}"
+    prefix = "" if folder == "." else f"{folder}/"
+    return f", from {name} on; list some with a pattern such as path={prefix}{start}"
 
 
 def search_hit(path: str, number: int, text: str, length: int | None = None, start: int = 0) -> str:
-    """One line of a search result; `text` is the matching line without its end, see `cut_text`."""
+    """Return one line of a search result; `text` is the matching line (see `cut_text`)."""
     return f"{path}:{number}:{cut_text(text, MAX_HIT, length, start)}"
 
 
 def search_result(
     hits: Iterable[str], notes: Iterable[str] = (), *, max_chars: int = MAX_CHARS
 ) -> str:
-    """What search returns: `hits` from `search_hit` in order of path and line.
+    """Return the result of search: `hits` from `search_hit` in order of path and line.
 
     If they are too many, only the first `ALIKE` of a file's lines that differ in nothing but
     numbers are shown: one error among a thousand heartbeats is what the search was for.
@@ -232,12 +232,12 @@ def search_result(
 
 
 def binary_skipped(files: str) -> str:
-    """What search says behind `NO_MATCHES` of files that are no text."""
+    """Return search's note, after `NO_MATCHES`, on binary files."""
     return f"[cut: {files} not searched: binary]"
 
 
 def _kind(hit: str) -> str:
-    """A hit without its numbers, but for those of its path."""
+    """Return a hit without its numbers, except those of its path."""
     path, _, rest = hit.partition(":")
     return f"{path}:{re.sub(r'[0-9]+', '0', rest)}"
 
@@ -245,26 +245,25 @@ def _kind(hit: str) -> str:
 # --------------------------------------------------------------------------- what is elsewhere
 
 
-def elsewhere(places: Sequence[str]) -> str:
-    """What an error about a path that is not there adds: where its last name is. Empty for none.
+def elsewhere(paths: Sequence[str]) -> str:
+    """Return the suffix of an error about a missing path: where its last name exists.
 
     Args:
         places: the paths with that name in order, at least one more than is shown where there are
             that many.
     """
-    if len(places) < 2:
-        return "".join(f" (there is {place})" for place in places)
-    more = " and more" if len(places) > MAX_PLACES else ""
-    return f" (there are {', '.join(places[:MAX_PLACES])}{more})"
+    if len(paths) < 2:
+        return "".join(f" (there is {path})" for path in paths)
+    more = " and more" if len(paths) > MAX_PLACES else ""
+    return f" (there are {', '.join(paths[:MAX_PLACES])}{more})"
 
 
 def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Iterator[str]:
-    """The paths that end in the last name of `path`, each once; where there is none, those with
-    that name in another case; where there is none either, and the name has no extension, those
-    whose last name has its words (`prod` for `app-prod.yaml`).
+    """Yield the paths with the last name of `path`; else in another case; else, where the name has
+    no extension, those with its words (`prod` for `app-prod.yaml`).
 
     Args:
-        path: what was asked for.
+        path: the requested one.
         below: the paths of all files, in order.
         files: whether a file of that name counts.
         folders: whether a folder of that name, with a file somewhere below it, does.
@@ -279,12 +278,12 @@ def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Ite
         for at, part in enumerate(parts, 1):
             if part.casefold() != name.casefold() or not (folders if at < len(parts) else files):
                 continue
-            place = "/".join(parts[:at])
+            folder = "/".join(parts[:at])
             if part != name:
-                other_case[place] = None
-            elif place not in known:
-                known.add(place)
-                yield place
+                other_case[folder] = None
+            elif folder not in known:
+                known.add(folder)
+                yield folder
         if words and files and not known and words <= _words(parts[-1]):
             alike.append(one)
     if not known:
@@ -292,7 +291,7 @@ def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Ite
 
 
 def _words(name: str) -> set[str]:
-    """The words of a name, of letters and digits, without the `s` of a plural."""
+    """Return the words of a name, of letters and digits, without a plural `s`."""
     return {
         word.removesuffix("s") if len(word) > 3 else word
         for word in re.split(r"[\W_]+", name.casefold())
@@ -313,7 +312,7 @@ outside_workspace = "outside the workspace: {}".format
 
 
 def link_to_nothing(link: str) -> str:
-    """What an error that nothing is at a path adds where a symlink on the way leads to nothing.
+    """Return the suffix of an error about a path through a dangling symlink.
 
     Not with "is", behind which the embedded model looks for another path.
     """

@@ -1,4 +1,4 @@
-"""Globs: ``*`` and ``?`` stay within one name, ``**`` goes over any number of folders.
+"""Globs: ``*`` and ``?`` match within one name, ``**`` matches any number of folders.
 
 They are matched by the same linear-time engine as `search`: no pattern can make it hang.
 """
@@ -15,7 +15,7 @@ MAX_GLOB = 500  # characters
 
 
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
-    """A test of a whole text for a glob; letters count as they are written.
+    """Return a case-sensitive predicate that matches a whole text with a glob.
 
     Args:
         pattern: ``*`` any characters but "/", ``**`` any at all (``**/`` also none), ``?`` one,
@@ -44,7 +44,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
         raise ToolError(f"the pattern cannot be used: {shown(pattern)}") from None
 
     def matches(text: str) -> bool:
-        # The engine takes no lone surrogate, which stands for a byte of a name that is not UTF-8.
+        # The engine takes no lone surrogate, which represents a byte of a name that is not UTF-8.
         return fits(text) or (not text.isascii() and fits(text.encode(errors="replace").decode()))
 
     return matches
@@ -70,7 +70,7 @@ def _regex(glob: str) -> str:
 
 
 def _set(glob: str, start: int) -> tuple[str, int]:
-    """A set of characters, and where the pattern goes on."""
+    """Parse a character set; return it and the index after it."""
     at = start + 1
     negated = glob[at : at + 1] in ("!", "^")
     at += negated
@@ -78,9 +78,9 @@ def _set(glob: str, start: int) -> tuple[str, int]:
     if end < 0:
         raise ToolError(f"the pattern has a '[' that does not end: {shown(glob)}")
     parts = [char if char == "-" else _literal(char) for char in glob[at:end]]
-    for place in (0, -1):  # a dash at an edge is a dash
-        if parts[place] == "-":
-            parts[place] = r"\-"
+    for edge in (0, -1):  # a dash at an edge is a dash
+        if parts[edge] == "-":
+            parts[edge] = r"\-"
     return f"[{'^/' if negated else ''}{''.join(parts)}]", end + 1
 
 

@@ -1,4 +1,4 @@
-"""The groups of tools beside those that read files, as `--tools` and rows of a fleet name them."""
+"""The tool groups in addition to the file tools, as `--tools` and rows of a fleet name them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 def make_group(
     name: str, folder: str | Path | Workspace | None, *, private: bool = False
 ) -> list[Tool[..., Any]]:
-    """The tools of a group.
+    """Build the tools of a group.
 
     Args:
         name: of `GROUPS`.

@@ -1,4 +1,4 @@
-"""Paths of a workspace that its tools do not see: what a run writes into the folder it reads."""
+"""Hides paths of a workspace from its tools, such as a run's own output."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from .rooted_fs import RootedFS
 
 
 def paths_below(root: Path, paths: Iterable[str | Path]) -> frozenset[str]:
-    """Those of the paths that lie below a folder, relative to it; also where a symlink leads."""
+    """Return the paths below a folder, relative to it, with symlinks resolved."""
     found: set[str] = set()
     for path in paths:
         head, name = os.path.split(os.path.abspath(path))
-        for place in (os.path.join(real_path(head), name), real_path(path)):
-            relative = os.path.relpath(place, root)
+        for candidate in (os.path.join(real_path(head), name), real_path(path)):
+            relative = os.path.relpath(candidate, root)
             if relative.split(os.sep)[0] not in (os.curdir, os.pardir):
                 found.add(relative.replace(os.sep, "/"))
     return frozenset(found)
 
 
 class HidingFS:
-    """Another way to reach files, with some of them left out: these paths, and all below them."""
+    """Wraps file access and hides these paths with everything below them."""
 
     def __init__(self, inner: RootedFS, hidden: frozenset[str]) -> None:
         self.inner = inner
         self.hidden = hidden
 
     def hides(self, path: str) -> bool:
-        """Whether a cleaned path is one of these, or below one."""
+        """Return whether a cleaned path is hidden."""
         names = path.split("/")
         return any("/".join(names[:count]) in self.hidden for count in range(1, len(names) + 1))
 
     def holds(self, path: str) -> bool:
-        """Whether a cleaned path is one of these, or has one of them below or above it."""
+        """Return whether a cleaned path is hidden, or has a hidden path below it."""
         return self.hides(path) or any(one.startswith(f"{path}/") for one in self.hidden)
 
     def _check(self, path: str) -> None:

@@ -1,7 +1,7 @@
-"""HTML as plain text: headings, lists, links and tables as a model reads them.
+"""Converts HTML to plain text: headings, lists, links and tables as a model reads them.
 
 The parser is our own: that of the standard library takes hours for some pages of a few megabytes,
-and raises for others. Here each step goes on where the one before it ended.
+and raises for others. Here each step continues where the one before it ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RAW_END = {tag: re.compile(rf"</{tag}(?=[\s/>])", re.IGNORECASE) for tag in ("s
 
 
 def html_to_text(page: str) -> str:
-    """The text of a page, blocks on lines of their own; never fails, whatever the page is."""
+    """Return the text of a page, blocks on lines of their own; any page is accepted."""
     reader = _Reader()
     at = 0
     while (found := _MARKUP.search(page, at)) is not None:
@@ -60,7 +60,7 @@ def html_to_text(page: str) -> str:
 
 
 def _tag_end(page: str, at: int) -> int:
-    """Where the ">" of a tag is that is not in a quoted value; -1 for none."""
+    """Return the index of a tag's unquoted ">", or -1."""
     while (found := _TAG_STEP.search(page, at)) is not None:
         if found[0] == ">":
             return found.start()
@@ -70,7 +70,7 @@ def _tag_end(page: str, at: int) -> int:
 
 
 def _attribute(text: str, name: str) -> str:
-    """The value of an attribute; empty for none."""
+    """Return the value of an attribute; empty for none."""
     for found in _ATTRIBUTE.finditer(text):
         if found[1].lower() == name:
             value = found[2] or ""
@@ -98,7 +98,7 @@ class _Reader:
         self._pre = 0
 
     def start(self, tag: str, attributes: str) -> None:
-        """The start of an element."""
+        """Return the start of an element."""
         if tag == "title" and not self._title:
             self._in_title = True
         if tag in _SKIPPED:
@@ -124,7 +124,7 @@ class _Reader:
             self._link = _attribute(attributes, "href"), len(self._out)
 
     def end(self, tag: str) -> None:
-        """The end of an element."""
+        """Return the end of an element."""
         if tag == "title":
             self._in_title = False
         if self._skipping:
@@ -135,15 +135,15 @@ class _Reader:
             return
         if tag == "a" and self._link is not None:
             (href, start), self._link = self._link, None
-            said = "".join(self._out[start:]).strip()
-            if said and re.match(r"https?:|/|\.", href) and len(href) <= MAX_HREF and said != href:
+            text = "".join(self._out[start:]).strip()
+            if text and re.match(r"https?:|/|\.", href) and len(href) <= MAX_HREF and text != href:
                 self._out.append(f" ({href})")
         self._pre = max(0, self._pre - (tag == "pre"))
         if tag in _BLOCKS:
             self._out.append("\n")
 
     def data(self, data: str) -> None:
-        """Text as it is in the page."""
+        """Add text as it is in the page."""
         data = _unescaped(data)
         if self._in_title:
             self._title.append(data)
@@ -156,7 +156,7 @@ class _Reader:
                 self._out.append(data)
 
     def text(self) -> str:
-        """What was read, with no more than one blank line in a row."""
+        """Return the text so far, with at most one blank line in a row."""
         body = "\n".join(line.rstrip(" \t") for line in "".join(self._out).split("\n"))
         body = re.sub(r"\n{3,}", "\n\n", body).strip()
         title = " ".join("".join(self._title).split())

@@ -1,4 +1,4 @@
-"""Symlinks that a walk of a folder comes to: which of them it takes for files, and the others."""
+"""Decides which symlinks a walk of a folder treats as files, and reports the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_TEXT = (".git", "__pycache__", TRASH)  # folders that hold no text of a perso
 
 
 class Links:
-    """Says of each symlink whether it counts as a file; see `linked` of `Workspace.walk`.
+    """Decides whether a symlink counts as a file; see `linked` of `Workspace.walk`.
 
     None is followed out of the workspace, and none that leads to a folder, so there are no loops.
     Those that lead to what the walk comes to anyway are no loss.
@@ -23,7 +23,7 @@ class Links:
     def __init__(
         self, workspace: Workspace, path: str, skip: Collection[str], *, names: bool
     ) -> None:
-        """What a walk of `path` leaves out.
+        """Prepare for a walk of `path`.
 
         Args:
             workspace: what is walked.
@@ -64,7 +64,7 @@ class Links:
         return inside and not self._skip.intersection(below.split("/"))
 
     def notes(self, found: bool) -> Iterator[str]:
-        """What was left out, a line each; to be read after the walk.
+        """Yield a line for each kind of omitted link; read it after the walk.
 
         Folders that are skipped for their names are worth a word only where nothing was found.
         """

@@ -1,4 +1,4 @@
-"""Paths as a model writes them: cleaned before they reach the file system, safe to print after."""
+"""Paths as a model writes them: cleaned before use, and made safe to print."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def clean_path(path: str) -> str:
-    """The path relative to the workspace, ``/`` between names; ``.`` is the workspace itself.
+    """Return the path relative to the workspace, with ``/`` between names; ``.`` is the workspace.
 
     Only its text is judged here. Absolute paths and every ``..`` are refused, also where they
     would lead back inside, so that what a path means never depends on a symlink. ``~`` and
@@ -46,7 +46,7 @@ def clean_path(path: str) -> str:
 
 
 def check_text(what: str, value: object) -> None:
-    """Refuse what is no text, or holds half of a character.
+    """Refuse values that are not strings, or hold a lone surrogate.
 
     Raises:
         ToolError: it is; begins with `what`.
@@ -70,12 +70,12 @@ def _climbs_out(names: list[str]) -> bool:
 
 
 def join(folder: str, name: str) -> str:
-    """The cleaned path of `name` in the cleaned path `folder`."""
+    """Join `name` to the cleaned path `folder`."""
     return name if folder == "." else f"{folder}/{name}"
 
 
 def printable(path: str) -> str:
-    """The path on one line, without control characters, as valid Unicode.
+    """Return the path on one line, without control characters, as valid Unicode.
 
     A name of a file may hold line feeds, escape sequences or bytes that are no UTF-8; what a
     model or a terminal reads must not.
@@ -84,24 +84,24 @@ def printable(path: str) -> str:
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
-    """The path after symlinks; as it is written where one on the way is replaced meanwhile."""
+    """Resolve the path's symlinks; return it as is where one is replaced meanwhile."""
     with contextlib.suppress(OSError):
         return os.path.realpath(path)
     return os.path.abspath(path)
 
 
 def one_form(text: str) -> str:
-    """The text with each letter and its accent as one character, where there is one for both."""
+    """Normalize the text to NFC."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def shown(path: str) -> str:
-    """`printable`, cut to a length that fits a message."""
+    """Return the path as `printable`, cut to a length that fits a message."""
     text = printable(path)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def some(paths: list[str]) -> str:
-    """One path, or one and how many more."""
+    """Name one path, and how many more there are."""
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     return f"{shown(paths[0])}{more}"

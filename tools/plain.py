@@ -1,6 +1,6 @@
-"""The file tools as small models need them: plain descriptions, and errors that say what is there.
+"""The file tools for small models: plain descriptions, and errors that list alternatives.
 
-A small model copies what stands in a description as if it were data, sets what is optional because
+A small model copies the words of a description as if they were data, sets what is optional because
 it can, and takes "No matches found." for the answer. So parameters are few, hold no examples, and
 every result and error says what there is.
 """
@@ -41,8 +41,8 @@ _SIGNS = re.compile(r"[\\|*+?^$\[({]")
 
 
 class PlainFileTools(FileTools):
-    """list_dir, read_file, search, count and table over one folder, for models that were not
-    trained on them.
+    """The tools list_dir, read_file, search, count and table over one folder, for models that were
+    not trained on them.
 
     What a rule of the policy keeps from a tool is not in its results either.
     """
@@ -66,7 +66,7 @@ class PlainFileTools(FileTools):
         self._by_name["count"].acts_as = ("search",)
         self._by_name["table"].acts_as = ("read_file",)
 
-    # The docstrings of these five are what a model is told.
+    # The docstrings of these five go into the prompt.
 
     def list_dir(self, path: str = ".") -> str:
         """List the files and folders in a folder. The name of a folder ends with a slash."""
@@ -100,16 +100,16 @@ class PlainFileTools(FileTools):
             by: What to group by: file, day, hour, level, ip, status, or a regular expression with
                 one group.
         """
-        told = ""
-        place, takes = self._searched(path)
-        with self._helping(place), self._pointing(place):
+        listing = ""
+        folder, takes = self._searched(path)
+        with self._helping(folder), self._pointing(folder):
             for way in [regex, True] if not regex and _is_regex(pattern) else [regex]:
-                told = count_lines(
-                    self.workspace, pattern, place, by, way, max_chars=self._max_chars, takes=takes
+                listing = count_lines(
+                    self.workspace, pattern, folder, by, way, max_chars=self._max_chars, takes=takes
                 )
-                if not told.startswith("0 "):
-                    return told
-        return "\n".join([told, *self._instead(pattern, path)])
+                if not listing.startswith("0 "):
+                    return listing
+        return "\n".join([listing, *self._instead(pattern, path)])
 
     def table(self, path: str, query: str) -> str:
         """Select, add up, average or group the rows of a csv, tsv or jsonl file with SQL.
@@ -124,7 +124,7 @@ class PlainFileTools(FileTools):
     # ------------------------------------------------------------------------- what there is
 
     def _takes(self, *names: str) -> Callable[[str], bool]:
-        """Whether no rule keeps a path from any of the tools of these names."""
+        """Return whether no rule denies a path to any of the tools of these names."""
         tools = [self._by_name[name] for name in names]
         policy = self._policy
         return lambda path: policy is None or not policy.hides(tools, path)
@@ -133,7 +133,7 @@ class PlainFileTools(FileTools):
         return self._takes("list_dir")(path)
 
     def _searched(self, path: str) -> tuple[str, Callable[[str], bool]]:
-        """Also for a pattern such as ``tests/*.py``; one of a name alone is for all folders."""
+        """Return path and filter, also for a glob; one without a folder matches in all."""
         path = meant(self.workspace, path, own=True)
         takes = self._takes("search", "read_file")
         if not ("*" in path or "?" in path) or self._kind(path):
@@ -144,7 +144,7 @@ class PlainFileTools(FileTools):
 
     @contextmanager
     def _helping(self, path: str) -> Iterator[None]:
-        """Adds to an error about a path what there is instead."""
+        """Extend an error about a path by the existing alternatives."""
         try:
             yield
         except ToolError as error:
@@ -153,14 +153,14 @@ class PlainFileTools(FileTools):
             text = str(error)
             with suppress(ToolError):
                 path = meant(self.workspace, path, own=True)
-            asked = shown(path)
+            name = shown(path)
             if text.startswith(formats.outside_workspace("")):
                 below = path.lstrip("/")
                 if path.startswith("/") and self._takes("read_file")(below) and self._kind(below):
                     text += f" (there is {shown(below)})"
-            elif text.startswith(formats.not_a_file(asked)):
+            elif text.startswith(formats.not_a_file(name)):
                 text = f"{text}; {self._holds(path)}"
-            elif text.startswith("no such f") and asked in text:
+            elif text.startswith("no such f") and name in text:
                 above = path.rpartition("/")[0] or "."
                 while above != "." and self._kind(above) != "folder":
                     above = above.rpartition("/")[0] or "."
@@ -175,7 +175,7 @@ class PlainFileTools(FileTools):
             return ""
 
     def _names(self, folder: str) -> list[str]:
-        """The names in a folder that may be told; none where it cannot be listed."""
+        """Return a folder's permitted names; none where it cannot be listed."""
         with suppress(ToolError):
             first = formats.MAX_ENTRIES
             entries = self.workspace.listdir(folder, first=first).entries
@@ -184,7 +184,7 @@ class PlainFileTools(FileTools):
         return []
 
     def _holds(self, folder: str) -> str:
-        """What is in a folder."""
+        """Describe the contents of a folder."""
         inside = (
             shorten(", ".join(self._names(folder)), MAX_HELD, placeholder=" and more") or "nothing"
         )
@@ -193,14 +193,14 @@ class PlainFileTools(FileTools):
         return f"this folder is itself called {shown(self.workspace.root.name)}; it holds {inside}"
 
     def _near(self, path: str, folder: str) -> str:
-        """The names in a folder that are written nearly as that of the path."""
+        """Return the names in a folder that are similar to the path's last name."""
         by_form = {one_form(name.rstrip("/").casefold()): name for name in self._names(folder)}
         wanted = one_form(path.rpartition("/")[2].casefold())
         near = [join(folder, by_form[one]) for one in get_close_matches(wanted, by_form, 3, 0.6)]
         return f" (near: {', '.join(near)})" if near else ""
 
     def _instead(self, pattern: str, path: str) -> Iterator[str]:
-        """After a search without a hit: how much there is, and the lines next to it."""
+        """Return hints after a search without hits: text sizes and similar lines."""
         words = [word for word in re.findall(r"\w+", pattern.casefold()) if len(word) > 2]
         about_failures = _ABOUT_FAILURES.search(pattern) is not None
         path, takes = self._searched(path)
@@ -228,7 +228,7 @@ class PlainFileTools(FileTools):
 
 
 def _is_regex(pattern: str) -> bool:
-    """Whether a text that stands nowhere may be meant as a regular expression."""
+    """Return whether a text without matches may be meant as a regular expression."""
     if not isinstance(pattern, str) or not _SIGNS.search(pattern):
         return False
     try:

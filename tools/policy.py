@@ -1,4 +1,4 @@
-"""Which calls may run: by what a tool can do, by rules, or because a person says so.
+"""Decides which calls may run: by the tool's effect, by rules, or by asking the user.
 
     rules, in order: the first that fits decides  (allow, deny, ask)
     no rule fits:    a tool that only reads may run
@@ -34,12 +34,12 @@ Answer = Literal["yes", "no", "always"]
 
 _PATHS = ("path", "to")  # what a rule about a path is about: also the other end of a move
 _PORTS = {"http": 80, "https": 443}
-_PLACES = ("path", "url", "command")  # the arguments that "always" is for
+_SCOPES = ("path", "url", "command")  # the arguments that "always" is for
 
 
 @dataclass(frozen=True)
 class PermissionRequest:
-    """A call that a person is asked about."""
+    """A call for the user to decide about."""
 
     tool: Tool[..., Any]
     arguments: Mapping[str, Any]
@@ -50,12 +50,12 @@ class PermissionRequest:
 
 
 class AskError(AgentError):
-    """The function that asks a person failed, or gave no answer: its author's mistake."""
+    """The callback that asks the user failed or returned no answer; a caller's bug."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided about one call."""
+    """The decision about one call."""
 
     allowed: bool
     by: str
@@ -67,13 +67,13 @@ class Decision:
 
     @property
     def word(self) -> str:
-        """What a trace calls it."""
+        """Return the decision's name in traces."""
         return "allowed" if self.allowed else "denied"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One line of a policy.
+    """One rule of a policy.
 
     Attributes:
         tool: a glob over names of tools.
@@ -93,7 +93,7 @@ class Rule:
             self.arguments, "a rule's arguments must map names to globs", ToolError
         )
         for glob in (self.tool, *arguments.values()):
-            glob_matcher(glob)  # a pattern that cannot be used is told now
+            glob_matcher(glob)  # an invalid pattern is reported now
         for glob in (glob for name, glob in arguments.items() if name in _PATHS):
             tidy = posixpath.normpath(glob)
             if tidy != glob:
@@ -104,14 +104,14 @@ class Rule:
                 )
 
     def fits(self, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> bool:
-        """Whether it is about this call.
+        """Return whether the rule applies to this call.
 
-        What is allowed must fit as it will be understood; what is denied or asked about fits also
+        What is allowed must fit as it will be understood; deny and ask rules also match
         as it is written, so that no other way to write a path gets around a rule, and as a folder
         that holds what the rule is about.
 
         Raises:
-            ToolError: the call is about too many files to tell.
+            ToolError: the call is about too many files to check.
         """
         names = (tool.name, *(() if self.action == "allow" else tool.acts_as))
         if not any(map(glob_matcher(self.tool), names)):
@@ -119,7 +119,7 @@ class Rule:
         return all(self._fits(name, glob, arguments, tool) for name, glob in self.arguments.items())
 
     def _fits(self, name: str, glob: str, given: Mapping[str, Any], tool: Tool[..., Any]) -> bool:
-        """Whether a glob fits an argument; one over paths is also about where a move leads."""
+        """Match an argument with a glob; a glob over paths also matches a move's target."""
         names = _PATHS if name == "path" else (name,)
         values = [given.get(one, tool.defaults.get(one)) for one in names]
         values = [value for value in values if value is not None]
@@ -146,7 +146,7 @@ class Rule:
 
 
 class Recorded(Protocol):
-    """A tool call as a trace has it."""
+    """A tool call as recorded in a trace."""
 
     name: str
     arguments: dict[str, Any]
@@ -154,7 +154,7 @@ class Recorded(Protocol):
 
 
 class Policy:
-    """Decides about calls, and remembers what a person allowed for the session.
+    """Decides about calls, and remembers what the user allowed for the session.
 
     Args:
         mode: what happens to a call that no rule matches and that does more than read.
@@ -218,7 +218,7 @@ class Policy:
 
     @classmethod
     def recorded(cls, calls: Iterable[Recorded]) -> Policy:
-        """A policy that repeats the decisions of a recorded run; new calls can only read."""
+        """Return a policy that repeats the decisions of a recorded run; new calls only read."""
         policy = cls()
         for call in calls:
             if call.decision:
@@ -232,7 +232,7 @@ class Policy:
         arguments: Mapping[str, Any],
         written: Mapping[str, Any] | None = None,
     ) -> Decision:
-        """Decide about one call; a person may be asked.
+        """Decide about one call; the user may be asked.
 
         Args:
             tool: the tool.
@@ -242,7 +242,7 @@ class Policy:
         Raises:
             ToolError: the call would fail anyway, as its preview found, it is about too many
                 files to check them against the rules, or `ask` raises one.
-            AskError: nobody could be asked.
+            AskError: the user could not be asked.
         """
         if answers := self._answers(tool.name, arguments if written is None else written):
             allowed = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -251,7 +251,7 @@ class Policy:
             if rule.fits(tool, arguments):
                 by = f"rule {number}"
                 if rule.action == "ask":
-                    return self._asked(tool, arguments)
+                    return self._ask_user(tool, arguments)
                 if rule.action == "allow":
                     return Decision(True, by)
                 return Decision(False, by, f"{by} of the policy denies it")
@@ -260,15 +260,15 @@ class Policy:
         if self.mode == "yes":
             return Decision(True, "yes")
         if self.mode == "ask":
-            return self._asked(tool, arguments)
+            return self._ask_user(tool, arguments)
         return Decision(False, "read-only", "the policy of this session is read-only")
 
     def _answers(self, name: str, arguments: Mapping[str, Any]) -> list[bool]:
-        """What was decided about this call in the recorded run, if there is one."""
+        """Return the recorded decisions about this call, if any."""
         return self._recorded.get(_key(name, arguments), []) if self._recorded else []
 
     def refused(self, tools: Iterable[Tool[..., Any]]) -> list[str]:
-        """Names of the tools of which no call at all can be allowed."""
+        """Return the names of tools of which no call can be allowed."""
         return [
             tool.name
             for tool in tools
@@ -279,7 +279,7 @@ class Policy:
         ]
 
     def hides(self, tools: Iterable[Tool[..., Any]], path: str) -> bool:
-        """Whether a path must not be named: a rule keeps it, or a folder above it, from a tool.
+        """Return whether a path must not be named: a rule denies it, or a folder above it.
 
         Args:
             tools: those that only read.
@@ -295,15 +295,15 @@ class Policy:
         return False
 
     def describe(self) -> dict[str, Any]:
-        """The policy for the header of a trace."""
+        """Return the policy for the trace header."""
         rules = [
             {"tool": rule.tool, "arguments": dict(rule.arguments), "action": rule.action}
             for rule in self.rules
         ]
         return {"mode": self.mode, "rules": rules}
 
-    def _asked(self, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Decision:
-        # What other programs take beside a path, such as a query, is not for us to leave out.
+    def _ask_user(self, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Decision:
+        # Arguments of other programs in addition to a path, such as a query, must count too.
         scope = _all_of(arguments) if isinstance(tool, SchemaTool) else scope_of(arguments)
         if (tool.name, scope) in self._always:
             return Decision(True, "always")
@@ -319,12 +319,12 @@ class Policy:
         finally:
             if answer not in ("yes", "always") and tool.declined is not None:
                 tool.declined(**arguments)
-        asked = time.perf_counter() - began
+        wait_s = time.perf_counter() - began
         if answer == "always":
             self._always.add((tool.name, scope))
         if answer in ("yes", "always"):
-            return Decision(True, "user", asked_s=asked)
-        return Decision(False, "user", "the user said no", asked)
+            return Decision(True, "user", asked_s=wait_s)
+        return Decision(False, "user", "the user said no", wait_s)
 
 
 def _answer(ask: Callable[[PermissionRequest], Answer], request: PermissionRequest) -> Answer:
@@ -345,7 +345,7 @@ def _answer(ask: Callable[[PermissionRequest], Answer], request: PermissionReque
 def unmatched_rules(
     rules: Iterable[Rule], tools: Collection[Tool[..., Any]], others: Collection[str] = ()
 ) -> Iterator[str]:
-    """Rules that deny or ask but fit no call of these tools, such as for a slip of the pen.
+    """Yield deny and ask rules that match no call of these tools, such as misspelled ones.
 
     Args:
         rules: of a policy.
@@ -372,24 +372,24 @@ def unmatched_rules(
 
 
 def scope_of(arguments: Mapping[str, Any]) -> str:
-    """What "always" is for: the path, the host of a URL, the command, else all arguments.
+    """Return what "always" applies to: the path, a URL's host, the command, else all arguments.
 
     Where several of these are given it is for all of them: a command in a folder is not any
     command there.
     """
-    places = {name: _meant(name, arguments[name]) for name in _PLACES if name in arguments}
-    if not places:
+    scopes = {name: _meant(name, arguments[name]) for name in _SCOPES if name in arguments}
+    if not scopes:
         return _all_of(arguments)
-    if "url" in places:
-        places["url"] = "/".join(places["url"].split("/")[:3])
+    if "url" in scopes:
+        scopes["url"] = "/".join(scopes["url"].split("/")[:3])
     if "to" in arguments:
-        places["to"] = _meant("to", arguments["to"])
-    match places:
-        case {"path": path, "to": to} if len(places) == 2:
+        scopes["to"] = _meant("to", arguments["to"])
+    match scopes:
+        case {"path": path, "to": to} if len(scopes) == 2:
             return f"{path} → {to}"
-        case _ if len(places) == 1:
-            return next(iter(places.values()))
-    return json.dumps(places, ensure_ascii=False)
+        case _ if len(scopes) == 1:
+            return next(iter(scopes.values()))
+    return json.dumps(scopes, ensure_ascii=False)
 
 
 def _all_of(arguments: Mapping[str, Any]) -> str:
@@ -419,7 +419,7 @@ def _text(value: Any) -> str:
 
 
 def _meant(name: str, value: Any) -> str:
-    """An argument as it will be understood: a path without detours, a command as it is."""
+    """Normalize an argument: a path without detours, a command unchanged."""
     text = _text(value)
     if not isinstance(value, str) or name not in (*_PATHS, "url"):
         return text
@@ -427,7 +427,7 @@ def _meant(name: str, value: Any) -> str:
 
 
 def _tidy_url(text: str) -> str:
-    """A URL with its host in small letters and no detours; another text as it is."""
+    """Normalize a URL to a lower-case host and no detours; other texts are unchanged."""
     if "://" not in text:
         return text
     try:
@@ -443,7 +443,7 @@ def _tidy_url(text: str) -> str:
 
 
 def _tidy_path(text: str) -> str:
-    """A path without detours. All of its characters are those of names, also of a%2e or a://."""
+    """Normalize a path; all characters are those of names, also of a%2e or a://."""
     if not text:
         return text
     path = posixpath.normpath(text)
@@ -451,7 +451,7 @@ def _tidy_path(text: str) -> str:
 
 
 def _is_above(path: str, glob: str, effect: Effect) -> bool:
-    """Whether a path names a folder that holds what a glob is about.
+    """Return whether a path names a folder that contains matches of a glob.
 
     To list, move or delete `secret` is to do that to what `secret/**` is about. A tool that
     changes things does it with all that is below, so for it every folder above counts that the
@@ -467,7 +467,7 @@ def _is_above(path: str, glob: str, effect: Effect) -> bool:
 
 
 def _same_address(url: str) -> list[str]:
-    """Other ways to write a URL that lead to the same page: for a rule that keeps it from a tool.
+    """Yield equivalent spellings of a URL, for deny rules.
 
     Without a user, the usual port and a dot behind the host; the host in ASCII and as it is read;
     characters of the path as they are and as ``%41``.
@@ -483,10 +483,10 @@ def _same_address(url: str) -> list[str]:
         hosts += [ascii_host.decode("ascii").rstrip("."), ascii_host.decode("idna").rstrip(".")]
     found: list[str] = []
     for one in hosts:
-        place = f"[{one}]" if ":" in one else one
+        spelled = f"[{one}]" if ":" in one else one
         if port not in (None, _PORTS.get(parts.scheme)):
-            place = f"{place}:{port}"
-        plain = urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment))
+            spelled = f"{spelled}:{port}"
+        plain = urlunsplit((parts.scheme, spelled, parts.path, parts.query, parts.fragment))
         found += [plain, _tidy_url(unquote(plain))]
     return found
 

@@ -1,4 +1,4 @@
-"""Opening files beneath a folder, so that no path, symlink or rename leads out of it.
+"""Opens files beneath a folder, so that no path, symlink or rename leads out of it.
 
 Checking a path first and opening it afterwards can always be raced. Both ways here resolve and
 open in one go, from a descriptor of the folder:
@@ -37,10 +37,10 @@ _TRIES = 128  # the kernel says EAGAIN when a rename meets a ".." in a symlink; 
 
 
 class RootedFS(Protocol):
-    """A way to reach files beneath the folder behind a descriptor."""
+    """Access to files beneath the folder of a descriptor."""
 
     def open(self, path: str, flags: int) -> int:
-        """A new descriptor.
+        """Open a path; return a new descriptor.
 
         Raises:
             OSError: EXDEV when the path leads out, ELOOP when it meets a symlink that is not
@@ -49,11 +49,11 @@ class RootedFS(Protocol):
         ...
 
     def stat(self, path: str) -> os.stat_result:
-        """What is at the path, without opening it: opening a device may already do harm."""
+        """Return the status of a path without opening it: opening a device can have effects."""
         ...
 
     def folder(self, path: str) -> int:
-        """A new descriptor of a folder that is reached through no symlink.
+        """Open a folder without following symlinks; return a new descriptor.
 
         Raises:
             OSError: as `open`; ELOOP for every symlink.
@@ -62,14 +62,14 @@ class RootedFS(Protocol):
 
 
 class Openat2:
-    """Resolution by the Linux kernel (5.6 and later)."""
+    """Path resolution by the Linux kernel (5.6 and later)."""
 
     def __init__(self, root: int) -> None:
         import ctypes
 
         self._root = root
         self._errno = ctypes.get_errno
-        # Plain CDLL: the GIL is released during the call, and errno is kept per thread.
+        # Plain CDLL: the GIL is released during the call, and errno is per thread.
         libc: Any = ctypes.CDLL(None, use_errno=True)
         self._syscall = libc.syscall
         long, how = ctypes.c_long, ctypes.c_char_p
@@ -78,7 +78,7 @@ class Openat2:
 
     @classmethod
     def available(cls, root: int) -> bool:
-        """Whether this kernel, or the sandbox that we run in, knows the call."""
+        """Return whether the kernel, and any sandbox around us, supports the call."""
         if sys.platform != "linux" or platform.machine() not in _MACHINES:
             return False
         try:
@@ -116,7 +116,7 @@ class Openat2:
 
 
 class NoFollowFS:
-    """Resolution name by name, for every system that can open from a folder's descriptor."""
+    """Path resolution name by name, for every system with `openat`."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -141,7 +141,7 @@ class NoFollowFS:
 
     @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """The descriptor of the folder that holds the last name, and that name."""
+        """Return the descriptor of the last name's folder, and that name."""
         *folders, name = path.split("/")
         # Where there is O_PATH, a folder that may be entered but not listed is no obstacle.
         flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC | os.O_DIRECTORY
@@ -159,7 +159,7 @@ class NoFollowFS:
         try:
             return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
         except NotADirectoryError:
-            # Linux says ENOTDIR for a symlink where a folder was asked for, others say ELOOP.
+            # Linux says ENOTDIR for a symlink where a folder was requested, others say ELOOP.
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISLNK(found.st_mode):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
@@ -167,7 +167,7 @@ class NoFollowFS:
 
 
 def link_to_nothing(rooted: RootedFS, path: str) -> str:
-    """The part of a path that is a symlink to something that is not there; empty for none.
+    """Return the part of a path that is a dangling symlink; empty for none.
 
     Only where a way follows symlinks: to others every link is one that is not followed.
     """

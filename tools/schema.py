@@ -1,4 +1,4 @@
-"""From a function's signature to a JSON schema and a validator, by pydantic.
+"""Converts a function's signature to a JSON schema and a validator, by pydantic.
 
 pydantic is imported when it is needed. The schema of a signature of plain types, and arguments that
 are just what it declares, do not need it: most tools are such, and a run of them starts sooner.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
 
-MAX_ERRORS = 3  # told to the model at once
+MAX_ERRORS = 3  # shown to the model at once
 MAX_VALUE = 60  # characters of a wrong value in a message
 
 _ORDER = ("type", "properties", "required", "additionalProperties")
@@ -35,14 +35,14 @@ PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 class Arguments:
-    """The arguments that a function takes.
+    """The arguments of a function.
 
     The signature is judged at once, so that a mistake shows where the tool is written; types are
     read when they are first needed.
     """
 
     def __init__(self, function: Callable[..., Any], name: str, docs: Mapping[str, str]) -> None:
-        """Read the signature; `docs`: what its parameters mean.
+        """Read the signature; `docs` describe its parameters.
 
         Raises:
             ToolDefinitionError: there is none, or a parameter cannot be given by name, has no
@@ -79,7 +79,7 @@ class Arguments:
 
     @cached_property
     def _plain(self) -> dict[str, tuple[type, ...]] | None:
-        """The types that a value of each parameter may have; None if one is not of `PLAIN`."""
+        """Return the allowed types of each parameter; None if one is not of `PLAIN`."""
         found: dict[str, tuple[type, ...]] = {}
         for name, hint in self._hints().items():
             if name not in self._parameters:
@@ -96,7 +96,7 @@ class Arguments:
         return found
 
     def _plain_schema(self, plain: dict[str, tuple[type, ...]]) -> dict[str, Any]:
-        """As pydantic writes it, the keys of a property in alphabetical order."""
+        """Return the schema as pydantic writes it, with keys in alphabetical order."""
         properties: dict[str, Any] = {}
         required: list[str] = []
         for name, parameter in self._parameters.items():
@@ -115,7 +115,7 @@ class Arguments:
         return schema | {"additionalProperties": False}
 
     def _exact(self, arguments: dict[Any, Any]) -> dict[str, Any] | None:
-        """The arguments, if each is of the very type that it is declared with."""
+        """Return the arguments if each has exactly its declared type."""
         plain = self._plain
         if plain is None or not arguments.keys() <= plain.keys():
             return None
@@ -139,7 +139,7 @@ class Arguments:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Hints are code of others: reading them may raise anything."""
+        """Translate errors of evaluating hints, which are foreign code."""
         try:
             yield
         except Exception as error:
@@ -149,7 +149,7 @@ class Arguments:
             ) from error
 
     def schema(self) -> dict[str, Any]:
-        """JSON schema of an object with the arguments, without titles."""
+        """Return the JSON schema of an object of the arguments, without titles."""
         if self._plain is not None:
             return self._plain_schema(self._plain)
         model = self._model
@@ -159,7 +159,7 @@ class Arguments:
         return {key: schema.pop(key) for key in _ORDER if key in schema} | schema
 
     def validate(self, arguments: object) -> dict[str, Any]:
-        """The arguments that are given, as the types that the function declares.
+        """Convert the given arguments to the types that the function declares.
 
         Raises:
             ToolError: one is unknown, missing, or of a wrong type; for the model.
@@ -185,10 +185,10 @@ class Arguments:
 
     def _explain(self, error: ValidationError) -> str:
         errors = error.errors(include_url=False, include_context=False)
-        told = [self._explain_one(one) for one in errors[:MAX_ERRORS]]
+        problems = [self._explain_one(one) for one in errors[:MAX_ERRORS]]
         if len(errors) > MAX_ERRORS:
-            told.append(f"and {len(errors) - MAX_ERRORS} more")
-        return "; ".join(told)
+            problems.append(f"and {len(errors) - MAX_ERRORS} more")
+        return "; ".join(problems)
 
     def _explain_one(self, error: ErrorDetails) -> str:
         where = ".".join(str(part) for part in error["loc"])
@@ -202,7 +202,7 @@ class Arguments:
 
 
 def _is_json(value: object) -> bool:
-    """Whether a value of a plain type has a JSON form: no NaN, no half of a character."""
+    """Return whether a plain value has a JSON form: no NaN, no lone surrogate."""
     if isinstance(value, str):
         return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
     return not isinstance(value, float) or math.isfinite(value)
@@ -217,7 +217,7 @@ def _check_parameter(parameter: inspect.Parameter, tool: str) -> None:
 
 
 def brief(value: object) -> str:
-    """A wrong value for a message: its beginning, and nothing that does harm to look at."""
+    """Return the beginning of a wrong value, safe for a message."""
     if isinstance(value, str | bytes):
         value = value[: MAX_VALUE + 1]
     try:
@@ -228,12 +228,12 @@ def brief(value: object) -> str:
 
 
 def without_titles(schema: Any) -> Any:
-    """The schema without the titles that pydantic makes; a property called title stays."""
+    """Return the schema without pydantic's titles; a property called title stays."""
     return without(schema, ("title",))
 
 
 def without(schema: Any, keywords: Container[str]) -> Any:
-    """The schema without these keywords, wherever they are; properties of these names stay.
+    """Return the schema without these keywords at any depth; properties of these names stay.
 
     Keywords that are null go, too: generators write them for absent ones.
     """

@@ -1,4 +1,4 @@
-"""A tool that is described by a JSON schema, not by a function's signature."""
+"""A tool defined by a JSON schema instead of a function's signature."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SchemaTool(Tool[..., str]):
         }
 
     def validate(self, arguments: object) -> dict[str, Any]:
-        """The arguments, if they fit the schema.
+        """Return the arguments if they match the schema.
 
         Raises:
             ToolError: one is unknown, missing or of a wrong form; for the model.
@@ -86,12 +86,12 @@ class SchemaTool(Tool[..., str]):
 
 
 def _unnamed() -> str:
-    """Stands for the function until the real one is known."""
+    """Stand in until the function is known."""
     return ""
 
 
 def schema_problem(schema: Mapping[str, Any], value: Any, what: str = "") -> str:
-    """Find what a schema says against a value; empty if nothing, or jsonschema is not installed.
+    """Return a value's violation of a schema; empty if none, or without jsonschema.
 
     The schema is another program's: no address in it is fetched, and none takes hours.
     """
@@ -138,7 +138,7 @@ def _unchecked(*_: Any) -> Iterator[Any]:
 
 
 def _unique(_: Any, wanted: bool, value: Any, __: Any) -> Iterator[Any]:
-    """In linear time."""
+    """Check uniqueness in linear time."""
     from jsonschema import ValidationError
 
     items = value if wanted and isinstance(value, list) else []
@@ -147,7 +147,7 @@ def _unique(_: Any, wanted: bool, value: Any, __: Any) -> Iterator[Any]:
 
 
 def _pattern(validator: Any, pattern: str, value: Any, within: Any) -> Iterator[Any]:
-    """A regular expression in linear time; one that this engine does not know, in bounded time."""
+    """Match a pattern in linear time; one that this engine lacks, in bounded time."""
     from jsonschema import ValidationError
     from pydantic_core import SchemaError, SchemaValidator, core_schema
 

@@ -1,4 +1,4 @@
-"""Finding lines in text files, with a bound on everything that can grow.
+"""Finds lines in text files, with a bound on everything that can grow.
 
 Regular expressions run on pydantic's `rust-regex` engine, not on Python's `re`: a search in `re`
 can take exponential time, holds the GIL, and cannot be stopped from another thread. The Rust
@@ -31,14 +31,14 @@ PIECE = 4096  # characters in whole lines that a regular expression looks at tog
 MAX_FILES = 200_000  # files looked into by one search; it ends before, by time, where that is long
 MAX_BYTES = 256 * 1024 * 1024  # bytes read by one search
 MAX_SECONDS = 10.0  # a model waits for this
-SOON = 2.0  # seconds, where there are hits to go on with
-ENOUGH = 10  # hits to go on with
+SOON = 2.0  # seconds, where there are enough hits
+ENOUGH = 10  # hits that are enough
 
 SKIPPED_FOLDERS = (*NO_TEXT, "node_modules", ".venv")
 
 
 class Hit(NamedTuple):
-    """A line that matches; as a string, what `search` shows of it."""
+    """A matching line; as a string, its search result."""
 
     path: str
     """Printable."""
@@ -60,7 +60,7 @@ Matcher = Callable[[str], bool]
 
 
 def matcher(pattern: str, regex: bool) -> Matcher:
-    """A test of one line for the pattern, upper and lower case alike.
+    """Return a case-insensitive predicate that matches one line with the pattern.
 
     Raises:
         ToolError: the pattern is empty, too long, spans lines, or is no regular expression.
@@ -90,18 +90,18 @@ def _regex(pattern: str) -> Matcher:
 
 
 def _together(pattern: str) -> Matcher:
-    """A test of several lines, joined by ``\\n``: false only where no line by itself matches."""
-    if re.search(r"\\[Az]|\(\?(?![:P<])", pattern):  # it may tell a line from a whole text
+    """Return a predicate of joined lines that is false only where no single line matches."""
+    if re.search(r"\\[Az]|\(\?(?![:P<])", pattern):  # it may distinguish a line from a whole text
         return lambda lines: True
     return _regex(f"(?m){pattern}")
 
 
-def _pieces(text: str, most: int) -> Iterator[str]:
-    """The text in whole lines, as many as have `most` characters together, or a longer one."""
+def _pieces(text: str, limit: int) -> Iterator[str]:
+    """Yield whole lines, of `most` characters together, or one longer line."""
     text = text.removesuffix("\r").replace("\r\n", "\n")
     start = 0
-    while len(text) - start > most:
-        end = text.rfind("\n", start, start + most + 1)
+    while len(text) - start > limit:
+        end = text.rfind("\n", start, start + limit + 1)
         end = text.find("\n", start) if end < 0 else end
         if end < 0:
             break
@@ -111,7 +111,7 @@ def _pieces(text: str, most: int) -> Iterator[str]:
 
 
 def _reason(message: str) -> str:
-    """The engine's own words, without the drawing around them."""
+    """Return the engine's message, without its drawing."""
     if "size limit" in message:
         return "it repeats too much"
     found = re.search(r"^error: (.+)", message, re.MULTILINE)
@@ -119,7 +119,7 @@ def _reason(message: str) -> str:
 
 
 class Search:
-    """One search: iterate `file` or `folder`, then read `notes` for what was left out.
+    """One search: iterate `file` or `folder`, then read `notes` for omissions.
 
     Attributes:
         lines, files: how many were looked at.
@@ -141,7 +141,7 @@ class Search:
         Args:
             workspace, pattern, regex: where to search for what.
             counts: all hits are wanted: no number of them is enough, larger files are read, all
-                that was left out is told, and an empty pattern fits every line.
+                that was left out is reported, and an empty pattern fits every line.
             packed: whether packed files are looked into.
             takes: which files below a folder are searched; others are not named either.
 
@@ -170,12 +170,12 @@ class Search:
         self._links: Links | None = None
 
     def file(self, path: str) -> Generator[Hit]:
-        """Hits in one file that was named: that it is binary or missing is an error."""
+        """Yield the hits in one named file; a binary or missing file is an error."""
         with self._workspace.open(path) as file:
             yield from self._hits(self._text(file, path), path)
 
     def folder(self, path: str) -> Generator[Hit]:
-        """Hits in all text files below a folder, in order of path and line."""
+        """Yield the hits in all text files below a folder, by path and line."""
         self._links = Links(self._workspace, path, SKIPPED_FOLDERS, names=False)
         walk = self._workspace.walk(
             path,
@@ -184,7 +184,7 @@ class Search:
             first=MAX_FILES + 1,
             missed=self._missed,
             ignored=self._links.ignored,
-            late=lambda: self._late(path, place="in the folders of"),
+            late=lambda: self._late(path, where="in the folders of"),
         )
         for number, below in enumerate(filter(self._takes, walk)):
             if number == MAX_FILES:
@@ -240,23 +240,23 @@ class Search:
     def _text(self, file: FileIO, path: str) -> TextFile:
         if self._packed:
             file = unpacked(file, path)
-        most = MAX_BYTES if self._counts else BUDGET
-        text = TextFile(file, path, min(most, MAX_BYTES - self._bytes))
+        limit = MAX_BYTES if self._counts else BUDGET
+        text = TextFile(file, path, min(limit, MAX_BYTES - self._bytes))
         text.find = None if self._regex else self._matches
         return text
 
-    def _late(self, path: str, line: int = 0, *, place: str = "before") -> bool:
-        """Whether the time is up; notes the line, or the place, where the search ended then."""
+    def _late(self, path: str, line: int = 0, *, where: str = "before") -> bool:
+        """Return whether the time is up, and record where the search stopped."""
         enough = self._hits_given >= ENOUGH and not self._counts
         seconds = SOON if enough else MAX_SECONDS
         if not self.stopped and time.monotonic() - self._began > seconds:
-            place = f"at line {line:,} of" if line else place
-            self.stopped = f"{seconds:g} seconds, {place} {shown(path)}"
+            where = f"at line {line:,} of" if line else where
+            self.stopped = f"{seconds:g} seconds, {where} {shown(path)}"
         return bool(self.stopped)
 
     @property
     def notes(self) -> Iterator[str]:
-        """What was not searched, a line each; to be read after the hits."""
+        """Yield a line for each omission; read it after the hits."""
         if self._binary and (self._counts or not self._hits_given):
             yield binary_skipped(some(self._binary))
         if self.stopped:
@@ -276,10 +276,10 @@ class Search:
 
     @property
     def seconds_left(self) -> float:
-        """Of the time that a search may take."""
+        """Return the seconds left of a search's time limit."""
         return max(0.0, self._began + MAX_SECONDS - time.monotonic())
 
     @property
     def whole(self) -> bool:
-        """Whether all text was looked at; to be asked after the hits."""
+        """Return whether all text was searched; valid after the hits."""
         return not (self.stopped or self._partly or self._missed or self._long_lines)

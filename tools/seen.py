@@ -1,4 +1,4 @@
-"""What a conversation has seen of files, so that it does not write over what it does not know.
+"""Read-before-write check: records which file versions a conversation has seen.
 
 Tools are shared by conversations, so each call is made within the record of the conversation that
 makes it. A function that is called otherwise, as by a person's own program, has none.
@@ -31,7 +31,7 @@ _READABLE: ContextVar[Readable | None] = ContextVar("readable_files", default=No
 
 @contextmanager
 def seeing(known: Mapping[str, str], readable: Readable | None = None) -> Iterator[dict[str, str]]:
-    """The record for calls of tools within the block.
+    """Activate the record for tool calls within the block.
 
     Args:
         known: SHA-256 of what the conversation last saw of each file, by absolute path.
@@ -51,30 +51,30 @@ def seeing(known: Mapping[str, str], readable: Readable | None = None) -> Iterat
 
 
 def note(workspace: Workspace, path: str, digest: str) -> None:
-    """The conversation knows this version of the file."""
+    """Record that the conversation has seen this version of a file."""
     if (seen := _SEEN.get()) is not None:
         seen[_key(workspace, path)] = digest
 
 
 def known(workspace: Workspace, path: str) -> str:
-    """SHA-256 of what the conversation saw of the file last; empty if it saw nothing."""
+    """Return the SHA-256 of the version last seen; empty if none."""
     seen = _SEEN.get()
     return "" if seen is None else seen.get(_key(workspace, path), "")
 
 
 def is_guarded() -> bool:
-    """Whether the call is that of a conversation that can read files."""
+    """Return whether the calling conversation can read files."""
     return _READABLE.get() is not None
 
 
 def unread(workspace: Workspace, path: str) -> Readable | None:
-    """What may be read, if the conversation could have read the file and never did."""
+    """Return the filter of readable paths if the file is readable but unread, else None."""
     seen = _SEEN.get()
     return None if seen is None or _key(workspace, path) in seen else _READABLE.get()
 
 
 def shown_whole(workspace: Workspace, path: str, result: str) -> dict[str, str]:
-    """What a conversation knows of a file after a numbered result that has all of its lines.
+    """Return the digest record of a file whose every line a numbered result shows.
 
     Nothing where it has not.
     """
@@ -91,7 +91,7 @@ def shown_whole(workspace: Workspace, path: str, result: str) -> dict[str, str]:
 
 
 def note_move(workspace: Workspace, path: str, to: str) -> None:
-    """What was seen of a file, or of those in a folder, was seen of it under its new name."""
+    """Move the records of a file, or of a folder's files, to their new names."""
     if (seen := _SEEN.get()) is None:
         return
     old, new = _key(workspace, path), _key(workspace, to)
@@ -99,23 +99,23 @@ def note_move(workspace: Workspace, path: str, to: str) -> None:
         seen[new + one[len(old) :]], seen[one] = seen[one], ""
 
 
-def digest_of(descriptor: int, most: int) -> str:
-    """SHA-256 of an open file, whose place in it stays; empty if it is larger than `most`.
+def digest_of(descriptor: int, max_bytes: int) -> str:
+    """Return the SHA-256 of an open file at the same offset; empty if larger than `most`.
 
-    Nothing is read where nobody would be told of it.
+    Nothing is read where no conversation records it.
     """
-    if _SEEN.get() is None or os.fstat(descriptor).st_size > most:
+    if _SEEN.get() is None or os.fstat(descriptor).st_size > max_bytes:
         return ""
     digest, at = hashlib.sha256(), 0
     try:
-        while at <= most and (data := os.pread(descriptor, CHUNK, at)):
+        while at <= max_bytes and (data := os.pread(descriptor, CHUNK, at)):
             digest.update(data)
             at += len(data)
-    except OSError:  # who reads it next will be told
+    except OSError:  # the next reader gets the error
         return ""
-    return digest.hexdigest() if at <= most else ""
+    return digest.hexdigest() if at <= max_bytes else ""
 
 
 def _key(workspace: Workspace, path: str) -> str:
-    """One name for a file that is reached through a symlink, or through two workspaces."""
+    """Return one key for a file, whichever symlink or workspace leads to it."""
     return without_surrogates(real_path(workspace.root / path))

@@ -1,4 +1,4 @@
-"""Which network addresses are public: everything else belongs to this machine or its neighbors."""
+"""SSRF guard: only public network addresses may be fetched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def is_public(text: str) -> bool:
-    """Whether an address is reachable by everyone, also when it carries another one inside."""
+    """Return whether an address, and any address embedded in it, is public."""
     address = ipaddress.ip_address(text.partition("%")[0])  # without a zone
     return all(
         one.is_global and not one.is_multicast and (one.version == 4 or one in _GIVEN_OUT)
@@ -26,7 +26,7 @@ def is_public(text: str) -> bool:
 
 
 def _inside(address: Address) -> list[Address]:
-    """The address and those that are wrapped in it; the IPv4 one alone where that is meant."""
+    """Return the address and those embedded in it; only the IPv4 one where that is meant."""
     found: list[Address] = [address]
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
@@ -41,7 +41,7 @@ def _inside(address: Address) -> list[Address]:
 
 
 def resolve(host: str, port: int, *, private: bool = False) -> str:
-    """An address of a host, to connect to as it is, so that no second answer can differ.
+    """Resolve a host once to a permitted address, so that no second lookup can differ.
 
     Args:
         host: a name or an address.

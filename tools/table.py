@@ -1,4 +1,4 @@
-"""table: a question in SQL about the rows of one file; SQLite does the arithmetic."""
+"""The tool table: SQL queries over the rows of one file, by SQLite."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .workspace import Workspace
 MAX_CELLS, MAX_COLUMNS = 3_000_000, 500
 MAX_QUERY, MAX_VALUE = 4000, 1_000_000  # of a query: its characters; bytes of what it computes
 MAX_ROWS, MAX_CELL = 50, 200  # of a result: rows, and characters of a cell
-MAX_TOLD = 600  # characters of the columns in a message
+MAX_COLUMNS_TEXT = 600  # characters of the columns in a message
 MAX_JSON = 16_000_000  # characters of one value
-HEAD, BATCH = 50, 1000  # lines that tell what separates cells; rows stored at once
+HEAD, BATCH = 50, 1000  # lines that show what separates cells; rows stored at once
 
 _NUMBER = (
     r"(?:-(?=[$€£¥]))?([$€£¥]?) ?[-+]?(?:0|[1-9]\d{0,14}|[1-9]\d{0,2}(?:T\d{3}){1,4}|(?=P\d))"
@@ -61,7 +61,7 @@ class _Column:
         self.example = self.example or (given or [""])[0]
 
     def sql(self) -> tuple[str, str]:
-        """Its type, and its values from the cells as text."""
+        """Return the SQL of the column's declaration and of its values from text cells."""
         name = value = quoted(self.name)
         if len(self.units) != 1 or not self.forms:
             self.odd = self.odd or (" ".join(sorted(self.units)) if self.forms else "")
@@ -74,7 +74,7 @@ class _Column:
 
 
 def ask_table(workspace: Workspace, path: str, query: str, *, max_chars: int) -> str:
-    """Answer a query in SQL about the table `t` of a file's rows.
+    """Run an SQL query over the table `t` of a file's rows.
 
     Args:
         workspace, path: the file, by its cleaned path.
@@ -92,7 +92,7 @@ def ask_table(workspace: Workspace, path: str, query: str, *, max_chars: int) ->
 
 
 def open_table(workspace: Workspace, path: str) -> Table:
-    """Read the rows of a file, by its cleaned path.
+    """Read the rows of a file, given its cleaned path.
 
     Raises:
         ToolError: there is no table.
@@ -113,7 +113,7 @@ def open_table(workspace: Workspace, path: str) -> Table:
 
 
 class Table:
-    """The rows of a file as the table `t` of a database in memory.
+    """The rows of a file as the table `t` of an in-memory database.
 
     Attributes:
         columns: their names, and whether each holds numbers.
@@ -129,7 +129,7 @@ class Table:
         self._cut = False
 
     def load(self, text: TextFile) -> None:
-        """Store the rows. Raises csv.Error where quotes are not those of csv."""
+        """Load the rows. Raises csv.Error for invalid quotes."""
         self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         run, made, cells, end = self._database.execute, 0, 0, time.monotonic() + MAX_SECONDS
         rows = self._read(self._lines(text))
@@ -180,9 +180,9 @@ class Table:
 
     def _cells(self, head: list[str], lines: Iterator[str]) -> Iterator[list[str | None]]:
         comments = list(takewhile(lambda line: line.startswith("#"), head))
-        kept = (line for line in lines if not (comments and line.startswith("#")))
+        data = (line for line in lines if not (comments and line.startswith("#")))
         mark = self._delimiter(head[len(comments) :])
-        rows = filter(any, self._csv(kept, mark))
+        rows = filter(any, self._csv(data, mark))
         start = next(rows, [])
         named = [line for line in comments if line.startswith("#fields\t")] or comments[-1:] or [""]
         names = named[0].lstrip("# ").removeprefix("fields\t").split(mark)
@@ -240,11 +240,11 @@ class Table:
         self._columns.append(_Column(name))
 
     def close(self) -> None:
-        """Let go of the rows."""
+        """Release the rows."""
         self._database.close()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query that is known to be good.
+        """Return the rows of a trusted query.
 
         Raises:
             ToolError: it takes too long.
@@ -260,7 +260,7 @@ class Table:
         self._database.set_progress_handler(lambda: time.monotonic() > end, 10_000)
 
     def answer(self, query: str, max_chars: int, *, told: bool = True) -> str:
-        """The rows of the result, and what there is to know about them; the columns if `told`."""
+        """Return the query's rows and notes on them; also the columns if `told`."""
         self._limit()
         try:
             rows = list(self._result(self._database.execute(query), max_chars))
@@ -269,8 +269,8 @@ class Table:
                 "interrupted": f"it takes more than {MAX_SECONDS:g} seconds",
                 "not authorized": "query must be one SELECT",
             }.get(str(error), printable(str(error)))
-            raise ToolError(f"bad query: {why}; {self._told()}") from None
-        about = [f"[{self._told()}]"] if told else []
+            raise ToolError(f"bad query: {why}; {self._columns_text()}") from None
+        about = [f"[{self._columns_text()}]"] if told else []
         return "\n".join([*rows, *self._notes(query), *about])
 
     def _result(self, cursor: sqlite3.Cursor, max_chars: int) -> Iterator[str]:
@@ -299,26 +299,26 @@ class Table:
             if column.odd and re.search(word, query):
                 odd = f"not all of it is one kind of number: {_cell(column.odd)}"
                 yield f"[note: {quoted(column.name)} counts as text; {odd}]"
-        for is_so, told in (
+        for is_so, note in (
             (self._cut, f"cut: too large; only the first {self._rows} rows were read"),
             (not self._strict, "note: quotes are not those of csv; they count as characters"),
             (self._odd, f"note: {self._odd} rows do not fit the columns"),
             (self._long, f"cut: {self._long} very long lines left out"),
         ):
             if is_so:
-                yield f"[{told}]"
+                yield f"[{note}]"
 
-    def _told(self) -> str:
-        told = f"the table t has the {self._rows} rows of {shown(self._path)}; columns:"
+    def _columns_text(self) -> str:
+        text = f"the table t has the {self._rows} rows of {shown(self._path)}; columns:"
         for at, one in enumerate(self._columns):
-            told += f" {quoted(one.name)} ({_cell(one.example)[:30] or 'empty'}),"
-            if len(told) > MAX_TOLD and at + 1 < len(self._columns):
-                return f"{told} and {len(self._columns) - at - 1} more"
-        return told[:-1]
+            text += f" {quoted(one.name)} ({_cell(one.example)[:30] or 'empty'}),"
+            if len(text) > MAX_COLUMNS_TEXT and at + 1 < len(self._columns):
+                return f"{text} and {len(self._columns) - at - 1} more"
+        return text[:-1]
 
 
 def quoted(name: str) -> str:
-    """The name of a column as SQL has it."""
+    """Quote a column's name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -329,8 +329,8 @@ def _cell(value: object) -> str:
     return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}…"
 
 
-def _line(cells: Iterable[object], most: int) -> str:
-    return " | ".join(map(_cell, cells))[: max(most, MAX_CELL)]
+def _line(cells: Iterable[object], limit: int) -> str:
+    return " | ".join(map(_cell, cells))[: max(limit, MAX_CELL)]
 
 
 def _decoded(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Reading text files of any size in bounded memory."""
+"""Reads text files of any size in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .paths import shown
 HEAD = 8 * 1024  # bytes that decide whether a file is text
 MAX_INVALID = 0.10  # share of bytes in the head that may be no UTF-8; Latin-1 prose has about 5 %
 CHUNK = 128 * 1024  # bytes a read
-LONG_LINE = 64 * 1024  # bytes; of a longer line only the start is kept
+LONG_LINE = 64 * 1024  # bytes; of a longer line only the start is read
 OVERLAP = 4096  # characters of one that are looked at twice; no literal pattern is as long
 BUDGET = 64 * 1024 * 1024  # bytes read of one file
 PACKED = (".gz", ".xz", ".zst")
@@ -30,7 +30,7 @@ LATIN = "triplepoint.latin1"
 
 
 def _as_latin(error: UnicodeError) -> tuple[str, int]:
-    """Bytes that are no UTF-8: the letters and signs that they are in Latin-1, else U+FFFD."""
+    """Decode bytes that are not UTF-8 as Latin-1 letters and signs, else as U+FFFD."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     wrong = error.object[error.start : error.end]
@@ -41,23 +41,23 @@ codecs.register_error(LATIN, _as_latin)
 
 
 class BinaryFileError(ToolError):
-    """The file is no text."""
+    """The file is not text."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some whole lines, or the start of one that is too long to keep."""
+    """Some whole lines, or the beginning of one that is too long to buffer."""
 
     text: str  # lines joined by \n, without the last line end
     length: int | None = None  # characters of the one long line of which `text` is the start
     hit: tuple[int, str] | None = None  # where in that line an excerpt with a hit starts, and it
 
     def lines(self) -> list[str]:
-        """The lines without their ends."""
+        """Return the lines without their ends."""
         return [line.removesuffix("\r") for line in self.text.split("\n")]
 
     def count(self) -> int:
-        """How many lines these are."""
+        """Return the number of lines."""
         return self.text.count("\n") + 1
 
 
@@ -99,7 +99,7 @@ class TextFile:
         self._head = self._head.removeprefix(codecs.BOM_UTF8)
 
     def blocks(self) -> Iterator[Block]:
-        """The text from the start; ends early, with `cut` set, when the budget is used up."""
+        """Yield the text in blocks; sets `cut` when the budget is used up."""
         rest, chunk = b"", self._head
         while chunk:
             data = rest + chunk
@@ -115,7 +115,7 @@ class TextFile:
             yield Block(rest.removesuffix(b"\n").decode("utf-8", LATIN))
 
     def _long_line(self, start: bytes) -> tuple[Block | None, bytes]:
-        """Count the rest of a long line; the block (None: the budget ended) and what follows."""
+        """Skip the rest of a long line; return its block (None: budget) and what follows."""
         decoder = codecs.getincrementaldecoder("utf-8")(LATIN)
         tail = text = decoder.decode(start)
         hit = self.find and first_hit(self.find, text)
@@ -134,7 +134,7 @@ class TextFile:
         return Block(text, length + len(decoder.decode(b"", final=True)), hit), b""
 
     def _next(self) -> bytes:
-        """The next bytes, as UTF-8; none at the end, of the file or of the budget."""
+        """Return the next bytes, as UTF-8; none at the end of the file or budget."""
         while True:
             chunk = self._next_raw()
             if self._wide is None:
@@ -145,7 +145,7 @@ class TextFile:
 
     def _next_raw(self) -> bytes:
         if self.read >= self._budget:
-            # Growing or endless files have no size to compare with: one more byte tells.
+            # Growing or endless files have no size to compare with: one more byte decides.
             self.cut = self.cut or bool(self._read(1))
             return b""
         chunk = self._read(min(CHUNK, self._budget - self.read))
@@ -192,7 +192,7 @@ class _Unpacked(FileIO):
         elif path.endswith(".xz"):
             self._inside = _Xz(raw)
         else:
-            try:  # whatever module for it is there; none is asked for
+            try:  # whatever module for it is there; none is installed for it
                 import zstandard  # pyright: ignore[reportMissingImports]
             except ImportError:
                 raise ToolError("no module for .zst is installed") from None
@@ -200,7 +200,7 @@ class _Unpacked(FileIO):
             self._inside = unpacker.stream_reader(raw, read_across_frames=True)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes of the text."""
+        """Read up to `size` bytes of the text."""
         try:
             return self._inside.read(-1 if size is None else size)
         except Exception as error:  # each module has errors of its own
@@ -208,12 +208,12 @@ class _Unpacked(FileIO):
 
 
 def unpacked(file: FileIO, path: str) -> FileIO:
-    """What is in an open file whose name ends as one of `PACKED`, else the file itself."""
+    """Return the decompressed contents of a file that ends in one of `PACKED`, else the file."""
     return _Unpacked(file, path) if path.endswith(PACKED) else file
 
 
 def first_hit(find: Callable[[str], bool], text: str, at: int = 0) -> tuple[int, str] | None:
-    """Where an excerpt with the first hit starts in its line, and it; None without one."""
+    """Return the start of an excerpt with the first hit, and the excerpt; None without one."""
     if not find(text):
         return None
     end = bisect_left(range(len(text)), True, key=lambda end: find(text[:end]))
@@ -222,7 +222,7 @@ def first_hit(find: Callable[[str], bool], text: str, at: int = 0) -> tuple[int,
 
 
 def is_utf16(head: bytes) -> bool:
-    """Whether these first bytes of a file are text in UTF-16, which a mark says at its start."""
+    """Return whether a file's first bytes are UTF-16 text with a byte order mark."""
     if not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return False
     text = head.decode("utf-16", "replace")
@@ -230,12 +230,12 @@ def is_utf16(head: bytes) -> bool:
 
 
 def is_text(head: bytes) -> bool:
-    """Whether a file of these first bytes can be read as text."""
+    """Return whether a file with these first bytes can be read as text."""
     return is_utf16(head) or not is_binary(head)
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether the first bytes of a file are not text in UTF-8, or nearly so."""
+    """Return whether a file's first bytes are not UTF-8 text, or nearly so."""
     if b"\0" in head:
         return True
     valid = codecs.getincrementaldecoder("utf-8")("ignore").decode(head)

@@ -1,4 +1,4 @@
-"""A regex with a time limit: some take exponential time, and `re` cannot be stopped."""
+"""Regular expressions with a time limit, which `re` lacks against exponential time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _REPEATS = re.compile(r"[*+?{|]")  # without these the time has a bound: no proc
 
 
 class RegexTimeoutError(Exception):
-    """It took longer than `LIMIT_S`."""
+    """The match took longer than `LIMIT_S`."""
 
 
 def searched(pattern: str, text: str, flags: re.RegexFlag = re.MULTILINE) -> bool:
-    """Whether a part of the text matches.
+    """Return whether any part of the text matches.
 
     Raises:
-        RegexTimeoutError: it takes too long to tell.
-        SettingError: it cannot be told, such as for lack of memory.
+        RegexTimeoutError: it takes too long to decide.
+        SettingError: it cannot be decided, such as for lack of memory.
     """
     if not _REPEATS.search(pattern):
         return re.search(pattern, text, flags) is not None
@@ -42,12 +42,12 @@ def searched(pattern: str, text: str, flags: re.RegexFlag = re.MULTILINE) -> boo
     except subprocess.TimeoutExpired:
         raise RegexTimeoutError from None
     if done.returncode not in (_MATCHES, _NONE):
-        told = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise SettingError(f"the regex {pattern!r} cannot be searched for: {told}")
+        message = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise SettingError(f"the regex {pattern!r} cannot be searched for: {message}")
     return done.returncode == _MATCHES
 
 
-# The first lines are told at once, later ones some at a time: after a line that takes too long,
+# The first lines are reported at once, later ones some at a time: after a line that takes too long,
 # no more than these are missing.
 _CAPTURES = """
 import json, re, sys
@@ -63,7 +63,7 @@ for number, line in enumerate(sys.stdin.buffer):
 
 
 def captured(pattern: str, lines: list[str], seconds: float) -> list[str | None]:
-    """What the first group of a regex holds in each line, or all that matches if it has none.
+    """Return for each line the first group's match, or the whole match without a group.
 
     Letters match in upper and lower case alike.
 
@@ -72,13 +72,13 @@ def captured(pattern: str, lines: list[str], seconds: float) -> list[str | None]
     """
     send = "".join(f"{json.dumps(one)}\n" for one in (pattern, *lines)).encode()
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _CAPTURES],
             input=send,
             capture_output=True,
             timeout=seconds,
         ).stdout
     except subprocess.TimeoutExpired as error:
-        told = error.stdout or b""
-    whole = told[: told.rfind(b"\n") + 1]
+        done = error.stdout or b""
+    whole = done[: done.rfind(b"\n") + 1]
     return [json.loads(line) for line in whole.splitlines()]

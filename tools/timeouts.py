@@ -23,7 +23,7 @@ MAX_WAIT = threading.TIMEOUT_MAX / 2  # seconds; the system refuses to wait for 
 
 
 def limit_of(seconds: Any, what: str) -> float:
-    """A time limit that a caller gave; infinity is the longest that the system can wait.
+    """Check a caller's time limit; infinity becomes the longest wait that the system supports.
 
     Raises:
         ToolError: it is no number above 0; begins with `what`.
@@ -34,7 +34,7 @@ def limit_of(seconds: Any, what: str) -> float:
 
 
 class TimedTask(Generic[T]):
-    """A function at work in a thread of its own, with the caller's context variables.
+    """A function that runs in its own thread, with the caller's context variables.
 
     Args:
         work: the function.
@@ -53,16 +53,16 @@ class TimedTask(Generic[T]):
         thread = threading.Thread(target=context.run, args=(self._do, work), name=name, daemon=True)
         try:
             interrupts.start(thread)
-        except BaseException:  # such as Ctrl-C: nobody is going to wait for it
+        except BaseException:  # such as Ctrl-C: no one will wait for it
             self.abandon("interrupted")
             raise
 
     def wait(self, seconds: float | None = None, why: str = "") -> T:
-        """What the function gives; also raises what it raises.
+        """Wait for the function's result; raise what it raises.
 
         Args:
             seconds: when to leave it; None waits for as long as it takes, or until `abandon`.
-            why: what is said then.
+            why: the message of the error.
 
         Raises:
             ToolError: it was left, here or by `abandon`.
@@ -80,7 +80,7 @@ class TimedTask(Generic[T]):
         return self._given[0]
 
     def abandon(self, why: str) -> None:
-        """Wait no longer; from any thread. Nothing happens where the function has returned."""
+        """Stop waiting, from any thread; no effect once the function has returned."""
         with self._lock:
             if self._over.is_set() or self._why is not None:
                 return
@@ -102,7 +102,7 @@ class TimedTask(Generic[T]):
 
     @contextlib.contextmanager
     def ending(self, end: Callable[[], None]) -> Iterator[None]:
-        """See `on_abandon`."""
+        """Call `end` if the task is abandoned within the block."""
         with self._lock:
             if self._why is not None:
                 raise ToolError(self._why)
@@ -119,7 +119,7 @@ _CURRENT: ContextVar[TimedTask | None] = ContextVar("timed_task", default=None)
 
 @contextlib.contextmanager
 def on_abandon(end: Callable[[], None]) -> Iterator[None]:
-    """Have this called if the tool that is at work here is left within the block.
+    """Register a callback for when the running tool is abandoned within the block.
 
     Args:
         end: ends what the tool has started; called from another thread.

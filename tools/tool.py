@@ -1,4 +1,4 @@
-"""Tools: plain Python functions that a model may call."""
+"""Tools: Python functions that a model may call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 class Tool(Generic[P, R]):
-    """A function with what a model needs to know to call it.
+    """A function with its name, description and schema for the model.
 
     Attributes:
         name: what the model calls it.
@@ -81,7 +81,7 @@ class Tool(Generic[P, R]):
         self.timeout = timeout
         self.self_truncates = False
         self.unshown: Collection[str] = ()
-        """Arguments that code may give and that a model is not told of."""
+        """Arguments that code may give and that a model does not see."""
         self.acts_as: Collection[str] = ()
         """Other tools: what a policy denies or asks about for those, it does for this one."""
         self.existing: Mapping[str, Named] = {}
@@ -100,7 +100,7 @@ class Tool(Generic[P, R]):
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
-        """JSON schema of the arguments: properties in the order of the signature, no titles.
+        """Return the arguments' JSON schema: properties in signature order, no titles.
 
         Raises:
             ToolDefinitionError: a type hint has none.
@@ -112,12 +112,12 @@ class Tool(Generic[P, R]):
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """The arguments that may be left out, and what they are then."""
+        """Return the optional arguments with their defaults."""
         parameters = inspect.signature(self.function).parameters.values()
         return {p.name: p.default for p in parameters if p.default is not p.empty}
 
     def schema(self) -> dict[str, Any]:
-        """The tool as OpenAI's API and chat templates write it."""
+        """Return the tool in the form of OpenAI's API and of chat templates."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -126,7 +126,7 @@ class Tool(Generic[P, R]):
         return {"type": "function", "function": function}
 
     def validate(self, arguments: object) -> dict[str, Any]:
-        """The given arguments as the declared types; defaults are left to the function.
+        """Convert the given arguments to the declared types; defaults are not filled in.
 
         Raises:
             ToolError: an argument is unknown, missing or of a wrong type; for the model.
@@ -134,7 +134,7 @@ class Tool(Generic[P, R]):
         return self.normalize(self._arguments.validate(arguments))
 
     def call(self, arguments: object) -> str:
-        """Validate, run, and give the result as text for the model: JSON unless it is a string.
+        """Validate, run, and return the result as text for the model: JSON unless it is a string.
 
         Raises:
             ToolError: the arguments are wrong, or the function says so. What else it raises is
@@ -143,7 +143,7 @@ class Tool(Generic[P, R]):
         return self.run(self.validate(arguments))
 
     def preview(self, arguments: dict[str, Any]) -> str:
-        """What a call with these validated arguments would do, for a person; often nothing.
+        """Describe to the user what a validated call would do; may be empty.
 
         Raises:
             ToolError: the call would fail; says why.
@@ -151,15 +151,15 @@ class Tool(Generic[P, R]):
         return "" if self._preview is None else self._preview(**arguments)
 
     def reaches(self, arguments: Mapping[str, Any]) -> Iterable[str]:
-        """The paths that a call with these arguments is about besides those that it names.
+        """Return the paths that a call affects in addition to those that it names.
 
         Raises:
-            ToolError: the call would fail, or they are too many to tell.
+            ToolError: the call would fail, or they are too many to check.
         """
         return () if self._reaches is None else self._reaches(**arguments)
 
     def run(self, arguments: dict[str, Any]) -> str:
-        """As `call`, with arguments that `validate` has given."""
+        """Run with arguments from `validate`; return text as `call` does."""
         function: Callable[..., Any] = self.function
         return as_text(function(**arguments))
 
@@ -210,11 +210,11 @@ def tool(
         name: its name for the model; default: the function's name.
         effect: what it can do at worst, for the policy that allows calls.
         preview: function that shows what a call with the same arguments would do, such as a diff,
-            to the person who is asked to allow it.
+            to the user who decides.
         reaches: function that gives the paths that a call with the same arguments is about besides
             those that it names, such as what is in a folder that it moves: rules of a policy that
             deny or ask hold for them, too.
-        timeout: seconds that an agent waits for one call. After that the model is told that it
+        timeout: seconds that an agent waits for one call. After that the model learns that it
             took longer. The function still runs until it returns; its result is dropped.
     """
 
@@ -227,7 +227,7 @@ def tool(
 
 
 class ToolGroup:
-    """Tools that work on the same thing; iterating yields them."""
+    """Tools that share a resource; iterating yields them."""
 
     _tools: Sequence[Tool[..., Any]]
 
@@ -239,7 +239,7 @@ class ToolGroup:
 
 
 class ToolSet:
-    """Tools in a fixed order, each name once."""
+    """Tools in a fixed order, with unique names."""
 
     def __init__(self, tools: Iterable[Tool[..., Any] | Callable[..., Any]] = ()) -> None:
         """Collect the tools; plain functions become tools.
@@ -256,11 +256,11 @@ class ToolSet:
 
     @property
     def names(self) -> list[str]:
-        """The names in order."""
+        """Return the names in order."""
         return list(self._tools)
 
     def get(self, name: str) -> Tool[..., Any]:
-        """The tool of that name.
+        """Return the tool of that name.
 
         Raises:
             ToolError: there is none; the message names those that there are.
@@ -271,7 +271,7 @@ class ToolSet:
         return self._tools[name]
 
     def schemas(self) -> list[dict[str, Any]]:
-        """The OpenAI form of every tool, in order."""
+        """Return the OpenAI form of every tool, in order."""
         return [one.schema() for one in self]
 
     def __iter__(self) -> Iterator[Tool[..., Any]]:
@@ -288,7 +288,7 @@ class ToolSet:
 
 
 def as_text(value: object) -> str:
-    """A tool's result for the model: a string as it is, anything else as JSON.
+    """Convert a tool's result to text for the model: strings as is, anything else as JSON.
 
     Raises:
         ToolError: it has no JSON form.

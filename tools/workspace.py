@@ -1,4 +1,4 @@
-"""The workspace jail: one folder, and nothing outside it, by directory descriptor."""
+"""The workspace jail: access to one folder and nothing outside it, by directory descriptor."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ MAX_DEPTH = 64  # folders within folders that walk() goes down, and that tools m
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in a folder; a symlink counts as what it leads to, if that is inside."""
+    """One name in a folder; a symlink counts as its target, if that is inside."""
 
     name: str
     is_folder: bool
 
 
 def folder_at(root: object) -> Path:
-    """The absolute path of the folder that a caller gave; it need not be there.
+    """Return the absolute path of a caller's folder, which may be missing.
 
     Raises:
         ToolError: it is no path.
@@ -52,14 +52,14 @@ def folder_at(root: object) -> Path:
 
 @dataclass(frozen=True)
 class Listing:
-    """The first entries of a folder in order of their names, and how many it holds."""
+    """The first entries of a folder by name, and their total number."""
 
     entries: list[Entry]
     total: int
 
 
 class Workspace(ProcessBound, Closing):
-    """A folder whose files can be opened and listed, and no others.
+    """A folder that limits which files can be opened and listed.
 
     Every method takes a path relative to the folder, as a model wrote it, and raises `ToolError`
     with a message for the model. The folder is held by a descriptor: if it is renamed, it stays
@@ -85,8 +85,8 @@ class Workspace(ProcessBound, Closing):
             raise ToolError("the file tools need Linux, macOS or another POSIX system")
         self.root = folder_at(root)
         given = os.path.abspath(root)  # it may name the folder by a link
-        places = [str(self.root), *([given] if real_path(given) == str(self.root) else [])]
-        below = ("".join(f"/+{re.escape(n)}" for n in one.split("/") if n) for one in places)
+        paths = [str(self.root), *([given] if real_path(given) == str(self.root) else [])]
+        below = ("".join(f"/+{re.escape(n)}" for n in one.split("/") if n) for one in paths)
         self._absolute = re.compile(rf"(?:{'|'.join(below)})(?:/+|\Z)")
         self._own = re.compile(rf"(?:\./+)*(?:{re.escape(self.root.name)}(?:/+|\Z))+")
         try:
@@ -100,7 +100,7 @@ class Workspace(ProcessBound, Closing):
         self.resolver, self._rooted = _choose(fd, resolver)
 
     def close(self) -> None:
-        """Give the descriptor back; also done when the object is no longer used."""
+        """Close the descriptor; garbage collection does so as well."""
         self._rooted = _Closed()  # the descriptor's number may soon be another file's
         self._attached = {}
         self._close()
@@ -109,7 +109,7 @@ class Workspace(ProcessBound, Closing):
         return f"Workspace({str(self.root)!r}, resolver={self.resolver!r})"
 
     def hide(self, paths: Iterable[str | Path]) -> None:
-        """From now on these files and folders are as if they were not there.
+        """Hide these files and folders from now on.
 
         What reads does not find them, and what writes refuses to change them or a folder with them.
 
@@ -124,11 +124,11 @@ class Workspace(ProcessBound, Closing):
             self._rooted = HidingFS(self._rooted, hidden)
 
     def holds_hidden(self, path: str) -> bool:
-        """Whether a cleaned path is hidden, or has something hidden below it."""
+        """Return whether a cleaned path is hidden, or has a hidden path below it."""
         return isinstance(self._rooted, HidingFS) and self._rooted.holds(path)
 
     def relative(self, path: str, *, own: bool = False) -> str:
-        """An absolute path in the folder as one relative to it; another path as it is.
+        """Make an absolute path in the folder relative; other paths are unchanged.
 
         Args:
             path: as a model wrote it.
@@ -153,7 +153,7 @@ class Workspace(ProcessBound, Closing):
         *,
         taken: Callable[[str], bool] = lambda _: False,
     ) -> str:
-        """Let a document be read as if it lay in the folder; returns the name that it has there.
+        """Attach a document as if it were in the folder; return its name there.
 
         Args:
             name: what to call it. If the folder has such a name, or another document, it gets a
@@ -179,7 +179,7 @@ class Workspace(ProcessBound, Closing):
         return wanted
 
     def attach_again(self, documents: Mapping[str, str]) -> Iterator[str]:
-        """Attach what an earlier run had, by the paths where it was from.
+        """Attach an earlier run's documents again, by their original paths.
 
         Args:
             documents: as `attached` gave them.
@@ -203,7 +203,7 @@ class Workspace(ProcessBound, Closing):
 
     @property
     def attached(self) -> Mapping[str, str]:
-        """The documents by name, and where each is from."""
+        """Return the attached documents by name, with their original paths."""
         return {name: document.origin for name, document in self._attached.items()}
 
     def _is_taken(self, name: str) -> bool:
@@ -220,7 +220,7 @@ class Workspace(ProcessBound, Closing):
     # --------------------------------------------------------------------------------- files
 
     def stat(self, path: str) -> os.stat_result:
-        """What is at the path, after symlinks that stay inside."""
+        """Return the status of a path, following symlinks that stay inside."""
         path = clean_path(path)
         if (document := self._attached.get(path)) is not None:
             return document.stat()
@@ -230,7 +230,7 @@ class Workspace(ProcessBound, Closing):
             raise ToolError(self._message(error, path, formats.no_such_path)) from None
 
     def target(self, link: str) -> str | None:
-        """The path that a cleaned one is after symlinks; empty for nothing, None for outside."""
+        """Resolve a cleaned path; empty for a dangling symlink, None for outside."""
         try:
             self._rooted.stat(link)
         except OSError as error:
@@ -238,7 +238,7 @@ class Workspace(ProcessBound, Closing):
         return os.path.relpath(real_path(self.root / link), self.root)
 
     def open(self, path: str) -> FileIO:
-        """A regular file, unbuffered, for reading bytes.
+        """Open a regular file, unbuffered, for reading bytes.
 
         Raises:
             ToolError: it is outside, missing, a folder, a FIFO, a socket or a device.
@@ -262,7 +262,7 @@ class Workspace(ProcessBound, Closing):
     # ------------------------------------------------------------------------------- folders
 
     def folder(self, path: str = ".") -> int:
-        """A new descriptor of a folder, for changing what is in it; the caller closes it.
+        """Open a folder's descriptor for changes in it; the caller closes it.
 
         No symlink is followed on the way, not even one that stays inside: a change is made where
         its path says.
@@ -282,7 +282,7 @@ class Workspace(ProcessBound, Closing):
         first: int | None = None,
         fits: Callable[[str], bool] = lambda _: True,
     ) -> Listing:
-        """The entries of a folder, in order of the bytes of their names.
+        """Return the entries of a folder, by the bytes of their names.
 
         Args:
             path: the folder.
@@ -312,7 +312,7 @@ class Workspace(ProcessBound, Closing):
         linked: Callable[[str], bool] = lambda _: False,
         late: Callable[[], bool] = lambda: False,
     ) -> Iterator[str]:
-        """The paths of the regular files below a folder, in bytes order of the whole path.
+        """Yield the paths of the regular files below a folder, by the bytes of the path.
 
         No symlink to a folder is followed, so there are no loops. Each folder is opened anew from
         the workspace: one that is moved out during the walk is not followed.
@@ -330,7 +330,7 @@ class Workspace(ProcessBound, Closing):
         ignored = [] if ignored is None else ignored
 
         def names_in(path: str, found: Iterator[os.DirEntry[str]]) -> Iterator[str]:
-            """Of files, and of folders with a slash: so they sort as the paths below them will."""
+            """Yield file names, and folder names with a slash, so that they sort as paths do."""
             for item in found:
                 if item.is_file(follow_symlinks=False):
                     yield item.name
@@ -366,7 +366,7 @@ class Workspace(ProcessBound, Closing):
         yield from walk(clean_path(path), 0)
 
     def everything(self, path: str = ".") -> Iterator[str]:
-        """The paths of all that is below a folder: files, folders and symlinks, in any order.
+        """Yield the paths of everything below a folder, in any order.
 
         Symlinks are not followed.
         """
@@ -382,7 +382,7 @@ class Workspace(ProcessBound, Closing):
 
     @contextmanager
     def _scan(self, path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
-        """The raw entries of a folder; errors while they are read are told like those before."""
+        """Yield a folder's raw entries; errors in between are reported like those before."""
         if path in self._attached:
             raise ToolError(formats.not_a_folder(shown(path)))
         rooted = self._rooted
@@ -408,11 +408,11 @@ class Workspace(ProcessBound, Closing):
         path: str,
         missing: Callable[[str], str] = formats.no_such_file,
     ) -> str:
-        """As the function of that name; says so of a link to nothing, which a listing shows."""
-        told = _message(error, path, missing)
+        """Return the error message for a path; it reports a dangling symlink."""
+        message = _message(error, path, missing)
         if error.errno == errno.ENOENT and (link := link_to_nothing(self._rooted, path)):
-            told += formats.link_to_nothing(shown(link))
-        return told
+            message += formats.link_to_nothing(shown(link))
+        return message
 
     def _not_a_folder(self, path: str) -> str:
         try:
@@ -452,7 +452,7 @@ def _choose(root: int, wanted: str | None) -> tuple[str, RootedFS]:
 
 
 def _in_order(items: Iterable[T], first: int | None, key: Callable[[T], bytes]) -> list[T]:
-    """The smallest `first` items (None: all) in order, in memory for no more than that many."""
+    """Return the smallest `first` items (None: all) in order, in memory for only those."""
     return sorted(items, key=key) if first is None else heapq.nsmallest(first, items, key=key)
 
 
@@ -479,7 +479,7 @@ def _check_regular(found: os.stat_result, path: str) -> None:
 def _message(
     error: OSError, path: str, missing: Callable[[str], str] = formats.no_such_file
 ) -> str:
-    """What to tell the model about a failed system call."""
+    """Return the model's message about a failed system call."""
     path = shown(path)
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR | errno.ENAMETOOLONG | errno.EILSEQ:

@@ -1,4 +1,4 @@
-"""Traces: what happened in a run, phase by phase, and under which physics."""
+"""Traces record a run phase by phase, with the physics that bound each phase."""
 
 from __future__ import annotations
 

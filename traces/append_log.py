@@ -1,8 +1,8 @@
-"""An append-only file of lines: one write a line, and a torn tail is sealed before the next.
+"""An append-only log: one write per line; a torn tail is sealed before the next.
 
 An append that returns has handed its whole line to the operating system, so it outlives the
 process. A writer that dies in its middle, or a disk that fills up, leaves at most one unfinished
-line at the end of the file; the next append ends that line and says so before it goes on. A file
+line at the end of the file; the next append ends that line and marks it before it continues. A file
 that was made for lines of which none could be written is removed when it is closed.
 """
 
@@ -19,7 +19,7 @@ from ..errors import TraceError
 
 try:
     import fcntl
-except ImportError:  # Windows has no flock; there two writers are not told from each other
+except ImportError:  # Windows has no flock; there two writers are not distinguished
     fcntl = None
 
 _CHUNK = 1 << 16
@@ -27,11 +27,11 @@ _OPENING = b'{"v":'  # of every line; a file that begins otherwise is not ours t
 
 
 class AppendLog:
-    """A file that only grows, a line at a time.
+    """A file that only grows, one line at a time.
 
     Args:
         path: the file; it is made when missing, readable by its owner only, because a trace
-            holds what the files and the conversation said.
+            holds text of files and the conversation.
         seal: called with the length in bytes of a torn tail; returns the line that marks it.
         version: of the format; a file of another one is not added to.
 
@@ -101,14 +101,14 @@ class AppendLog:
             self._fd = None
 
     def _remove(self) -> None:
-        """Remove the file, if its name still leads to it."""
+        """Remove the file, if its name still refers to it."""
         assert self._fd is not None
         with suppress(OSError):
             if os.path.samestat(os.fstat(self._fd), os.lstat(self.path)):
                 self.path.unlink()
 
     def _claim(self) -> None:
-        """Only one writer at a time: a second would take the first one's write for a torn tail."""
+        """Lock the file for one writer: a second would mistake an ongoing write for a torn tail."""
         assert self._fd is not None
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             raise TraceError(f"cannot write the trace {self.path}: not a regular file")
@@ -125,7 +125,7 @@ class AppendLog:
             raise TraceError(f"cannot write the trace {self.path}: another run is writing to it")
 
     def _mark_of_torn_tail(self) -> bytes:
-        """What must come before the next line: nothing, a newline, or a newline and a seal."""
+        """Return what must precede the next line: nothing, a newline, or a newline and a seal."""
         last = self._last_line()
         newline = b"" if last.endswith(b"\n") else b"\n"
         text = last.strip()
@@ -136,7 +136,7 @@ class AppendLog:
         return newline + self._seal(len(text)).encode("ascii") + b"\n"
 
     def _read(self, size: int) -> bytes:
-        """So many bytes from here on; one call gives at most two gigabytes."""
+        """Read `size` bytes from here on; one system call returns at most two gigabytes."""
         assert self._fd is not None
         parts: list[bytes] = []
         while size and (part := os.read(self._fd, size)):
@@ -145,7 +145,7 @@ class AppendLog:
         return b"".join(parts)
 
     def _last_line(self) -> bytes:
-        """The last line of the file, with its newline if it has one."""
+        """Return the last line of the file, with its newline if it has one."""
         assert self._fd is not None
         start = os.fstat(self._fd).st_size
         tail = b""
@@ -159,7 +159,7 @@ class AppendLog:
 
 
 def is_trace(path: Path) -> bool:
-    """Whether this is a regular file that begins as a trace does; so does an empty one.
+    """Return whether this is a regular file with a trace's beginning, or an empty one.
 
     Raises:
         OSError: it cannot be read.
@@ -172,9 +172,9 @@ def is_trace(path: Path) -> bool:
 
 
 def claim(descriptor: int) -> bool:
-    """Make this open file its one writer's, until it is closed; False if it has a writer.
+    """Lock an open file for one writer until it is closed; return False if another has it.
 
-    Where there are no locks nobody is known to write.
+    Without locks no writer is known.
     """
     if fcntl is None:
         return True
@@ -188,7 +188,7 @@ def claim(descriptor: int) -> bool:
 
 
 def is_being_written(path: Path) -> bool:
-    """Whether a writer has this trace open.
+    """Return whether a writer has this trace open.
 
     Raises:
         OSError: it cannot be opened.

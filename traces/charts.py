@@ -1,4 +1,4 @@
-"""Charts as SVG: lines, steps, areas, dots, bars, heat maps, legends, labels that avoid each other.
+"""SVG charts: lines, steps, areas, dots, bars, heat maps, legends, non-overlapping labels.
 
 A chart is data (`Lines`, `Bars`) or drawn into a `Plot`. Colors are names of `assets/charts.css`:
 of a bound (``compute``), or ``s0`` to ``s8``. `figures` gives charts for a page, which has the
@@ -25,7 +25,7 @@ LETTER = 6.6  # wide, of texts of 12 px, on average
 
 @dataclass(frozen=True)
 class Series:
-    """Points that are joined, or not."""
+    """The points of a series, joined or not."""
 
     name: str
     points: Sequence[Point]
@@ -44,22 +44,22 @@ def element(name: str, *inside: str, kind: str = "", **attributes: float | str) 
 
 
 def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
-    """Return words; ``anchor``: which part of them is at x."""
+    """Return a text element; ``anchor`` is the part of the text at x."""
     return element("text", markup(words), kind=kind, x=x, y=y, text_anchor=anchor)
 
 
 def titled(words: str) -> str:
-    """Return what the pointer shows, and what is read aloud."""
+    """Return a title element, for the pointer and for screen readers."""
     return element("title", markup(words))
 
 
 def path(points: Iterable[Point]) -> str:
-    """Return points as what a path draws: a line through them."""
+    """Return the path data of a line through the points."""
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
 def number(value: float) -> str:
-    """Return a number in few characters: 12k, 0.003, 1.5M."""
+    """Format a number in few characters: 12k, 0.003, 1.5M."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
             return f"{value / (1e3 if unit == 'k' else limit):.3g}{unit}"
@@ -69,7 +69,7 @@ def number(value: float) -> str:
 
 
 class Axis:
-    """Maps numbers to places between two ends, evenly or by their logarithms."""
+    """Maps numbers to coordinates between two ends, linearly or by logarithm."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Axis:
 
     @classmethod
     def over(cls, values: Iterable[float], start: float, end: float, *, log: bool = False) -> Axis:
-        """Make an axis on which all values have their place, and from 0 on if it is not ``log``."""
+        """Make an axis that spans all values, and 0 if it is not ``log``."""
         good = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0, 10.0]
         low, high = min(good), max(good)
         if log:
@@ -120,7 +120,7 @@ class Axis:
 
 
 class Plot:
-    """Two axes, and what is drawn over them, in its order."""
+    """Two axes, and the elements drawn over them, in order."""
 
     def __init__(self, across: Axis, up: Axis) -> None:
         self.across, self.up = across, up
@@ -135,7 +135,7 @@ class Plot:
         return element("rect", kind=kind, x=self.left, y=self.top, **size)
 
     def place(self, point: Point) -> Point:
-        """Return where a point is."""
+        """Return the coordinates of a point."""
         return self.across(point[0]), self.up(point[1])
 
     def axes(self, x: str = "", y: str = "") -> None:
@@ -150,34 +150,34 @@ class Plot:
             self.parts.append(text(self.left - 7, at + 4, self.up.label(value), "", "end"))
         self.parts.append(text((self.left + self.right) / 2, self.bottom + 34, x, "", "middle"))
         if y:
-            turned = (
+            rotated = (
                 f"translate({self.left - 44:.0f} {(self.top + self.bottom) / 2:.0f}) rotate(-90)"
             )
-            name = element("text", markup(y), text_anchor="middle", transform=turned)
+            name = element("text", markup(y), text_anchor="middle", transform=rotated)
             self.parts.append(name)
 
     def draw(self, one: Series, color: str) -> None:
-        """Draw a series; what is not finite is left out."""
+        """Draw a series; values that are not finite are skipped."""
         good = [p for p in one.points if math.isfinite(p[0]) and math.isfinite(p[1])]
-        places = [self.place(point) for point in good]
+        points = [self.place(point) for point in good]
         line = f"line {color}" + " dashed" * one.dashed
         if one.kind == "steps":
-            corners = itertools.pairwise(places)
-            places[1:] = [p for (_, y), (x, new) in corners for p in ((x, y), (x, new))]
-        if one.kind == "area" and places:
-            ends = [(places[-1][0], self.bottom), (places[0][0], self.bottom)]
-            around = path([*places, *ends]) + "z"
+            corners = itertools.pairwise(points)
+            points[1:] = [p for (_, y), (x, new) in corners for p in ((x, y), (x, new))]
+        if one.kind == "area" and points:
+            ends = [(points[-1][0], self.bottom), (points[0][0], self.bottom)]
+            around = path([*points, *ends]) + "z"
             self.parts.append(element("path", kind=f"fill {color}", d=around, fill_opacity="0.25"))
-        if one.kind != "dots" and len(places) > 1:
-            self.parts.append(element("path", kind=line, d=path(places)))
+        if one.kind != "dots" and len(points) > 1:
+            self.parts.append(element("path", kind=line, d=path(points)))
         if one.kind.startswith("dot"):
-            circles = (element("circle", kind=f"dot {color}", cx=x, cy=y, r=4) for x, y in places)
+            circles = (element("circle", kind=f"dot {color}", cx=x, cy=y, r=4) for x, y in points)
             self.parts += circles
 
     def heat(
         self, xs: Sequence[float], ys: Sequence[float], cells: Sequence[Sequence[object]]
     ) -> dict[object, str]:
-        """Return, for each value of the cells, a path over all that have it; None has none.
+        """Return a path over all cells of each value; None is skipped.
 
         Args:
             xs, ys: edges of the cells, one more than cells in a row, and than rows.
@@ -197,11 +197,11 @@ class Plot:
         return {value: "".join(boxes) for value, boxes in found.items()}
 
     def take(self, x: float, y: float, wide: float = 8.0, high: float = 8.0) -> None:
-        """Keep labels away from a place; half of its size."""
+        """Keep labels away from a box, given its center and half its size."""
         self._taken.append((x, y, wide, high))
 
     def free(self, points: Iterable[Point], wide: float, high: float) -> Point | None:
-        """Return and take the first point with room for a label of twice that size around it."""
+        """Reserve and return the first point with room for a label of half-size (wide, high)."""
         for x, y in points:
             inside = self.left + wide <= x <= self.right - wide
             inside &= self.top + high <= y <= self.bottom - high
@@ -213,13 +213,13 @@ class Plot:
         return None
 
     def label(self, points: Iterable[Point], words: str, kind: str = "over") -> None:
-        """Write words around the first point with room for them; nothing where there is none."""
+        """Write words at the first point with room for them, if there is one."""
         at = self.free(points, LETTER * len(words) / 2 + 3, 8.0)
         if at is not None:
             self.parts.append(text(at[0], at[1] + 4, words, kind, "middle"))
 
     def mark(self, x: float, y: float, words: str) -> None:
-        """Draw a ring, with words beside it where they have room."""
+        """Draw a ring, with words next to it where they have room."""
         self.parts.append(element("circle", titled(words), kind="ring", cx=x, cy=y, r=5))
         wide = LETTER * len(words) / 2 + 12
         around = [(x + dx * wide, y + dy) for dy in (-14, 14, -30, 30, -46, 46) for dx in (1, -1)]
@@ -242,7 +242,7 @@ class Lines:
 
     @property
     def height(self) -> float:
-        """On a page."""
+        """Return the height on a page."""
         return HEIGHT
 
     def draw(self, left: float, top: float, width: float, height: float) -> list[str]:
@@ -262,7 +262,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar between two values, with words at its ends."""
+    """A bar between two values, with texts at its ends."""
 
     name: str
     low: float
@@ -273,7 +273,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars, one below the other, each under its name."""
+    """Horizontal bars, each under its name."""
 
     title: str
     x: str
@@ -285,11 +285,11 @@ class Bars:
 
     @property
     def height(self) -> float:
-        """On a page."""
+        """Return the height on a page."""
         return min(HEIGHT, 50 + 40 * len(self.bars))
 
     def draw(self, left: float, top: float, width: float, height: float) -> list[str]:
-        """Return the plot in a box, of which few bars leave a part free."""
+        """Return the plot in a box, which few bars do not fill."""
         height = min(height, 42 + 40 * len(self.bars))
         ends = [v for bar in self.bars for v in (bar.low, bar.high)] + [self.base]
         room = [LETTER * max((len(b.words[n]) for b in self.bars), default=0) + 14 for n in (0, 1)]
@@ -336,13 +336,13 @@ def _legend(series: Sequence[Series], left: float, top: float, width: float) -> 
 
 
 def svg(parts: Iterable[str], width: float, height: float, title: str, kind: str = "chart") -> str:
-    """Return a drawing for a page, which has the style sheet."""
+    """Return a drawing for a page that has the style sheet."""
     named = {"role": "img", "aria_label": markup(title)}
     return element("svg", *parts, kind=kind, viewBox=f"0 0 {width:.0f} {height:.0f}", **named)
 
 
 def figures(*charts: Chart) -> str:
-    """Return charts for a page, side by side where there is room, each under its title."""
+    """Return charts for a page, side by side where they fit, each under its title."""
     found = []
     for chart in charts:
         parts = chart.draw(0, 4, WIDTH, chart.height - 4)
@@ -357,7 +357,7 @@ def figures(*charts: Chart) -> str:
 
 
 def legend(names: Iterable[tuple[str, str]]) -> str:
-    """Return colors with their words, for a page."""
+    """Return a legend of colors and names, for a page."""
     parts = (
         f'<span><i class="swatch {color}"></i>{markup(words)}</span>' for color, words in names
     )
@@ -367,7 +367,7 @@ def legend(names: Iterable[tuple[str, str]]) -> str:
 def document(
     parts: Iterable[str], width: float, height: float, title: str, about: Iterable[str] = ()
 ) -> str:
-    """Return a drawing as a file of its own, in the colors of whoever looks at it."""
+    """Return a standalone SVG file, in the reader's light or dark colors."""
     ground = element("rect", kind="page", width=width, height=height, rx=12)
     described = element("desc", markup("; ".join(about)))
     inside = [titled(title), described, f"<style>{_own_style()}</style>", ground, *parts]
@@ -376,7 +376,7 @@ def document(
 
 
 def side_by_side(*charts: Chart, width: float = 640, height: float = 420) -> str:
-    """Return charts as one file."""
+    """Return charts side by side in one file."""
     parts: list[str] = []
     for n, chart in enumerate(charts):
         left, top = n * width + 18, 40.0
@@ -394,7 +394,7 @@ def side_by_side(*charts: Chart, width: float = 640, height: float = 420) -> str
 
 
 def _own_style() -> str:
-    """Return the style of a file of its own: as colors, since not all that draw SVG know names."""
+    """Return the style of a standalone file, as hex colors, since some viewers lack names."""
     names = re.findall(r"(--[a-z]+): (.*?);", asset("theme.css"))
 
     def colored(scheme: int) -> str:

@@ -1,4 +1,4 @@
-"""Tables of a trace as data frames of pandas or polars, where one of them is installed."""
+"""Tables of a trace as data frames of pandas or polars, whichever is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIBRARIES = ("pandas", "polars")
 
 
 def frame(trace: EventLog, table: str, library: str | None) -> Any:
-    """See `Trace.to_dataframe`."""
+    """Return one of the trace's tables as a data frame, by default the phases."""
     if library is not None and library not in LIBRARIES:
         raise SettingError(f"no library {library!r}; choose from {', '.join(LIBRARIES)}")
     if not isinstance(table, str) or table not in COLUMNS:

@@ -1,4 +1,4 @@
-"""Two runs side by side: where they part, which regimes changed, and how the times compare.
+"""Compares two runs: where they diverge, which regimes changed, and their times.
 
 Phases are aligned by turn, step and kind. As long as the tokens are the same the two runs did the
 same work, and a ratio of times says something about machine, target or settings. After the first
@@ -21,7 +21,7 @@ _VERSIONS = ("triplepoint", "kernels", "llvmlite")
 
 @dataclass(frozen=True)
 class TokenDifference:
-    """The first token that is another one."""
+    """The first token that differs."""
 
     phase: int
     """Index in `Diff.phases`, from 0."""
@@ -34,28 +34,28 @@ class TokenDifference:
 
 @dataclass(frozen=True)
 class PhasePair:
-    """A phase of each run; None on a side that has none at that place."""
+    """A phase of each run; None on a side that lacks it."""
 
     first: PhaseEvent | None
     second: PhaseEvent | None
 
     @property
     def either(self) -> PhaseEvent:
-        """The one that is there."""
+        """Return the first phase, or the second where there is no first."""
         found = self.first or self.second
         assert found is not None
         return found
 
     @property
     def time_ratio(self) -> float | None:
-        """Time of the second by time of the first, where both have one."""
+        """Return the second time divided by the first, where both exist."""
         if self.first is None or self.second is None or self.first.wall_s <= 0:
             return None
         return self.second.wall_s / self.first.wall_s
 
     @property
     def same_work(self) -> bool:
-        """As many tokens after as many."""
+        """Return whether both have the same tokens and context lengths."""
         a, b = self.first, self.second
         return a is not None and b is not None and (
             (a.tokens, a.kv_before, a.kv_after) == (b.tokens, b.kv_before, b.kv_after)
@@ -63,14 +63,14 @@ class PhasePair:
 
     @property
     def regime_changed(self) -> bool:
-        """Whether both are there and ran in different regimes."""
+        """Return whether both exist and are in different regimes."""
         a, b = self.first, self.second
         return a is not None and b is not None and a.regime != b.regime
 
 
 @dataclass
 class Diff:
-    """What is different between two runs."""
+    """The differences between two runs."""
 
     settings: list[tuple[str, Any, Any]] = field(default_factory=list)
     """Name and both values of each setting that differs."""
@@ -84,16 +84,16 @@ class Diff:
 
     @property
     def same_tokens(self) -> bool:
-        """No token differs, and no phase is missing."""
+        """Return whether no token differs and no phase is missing."""
         return self.first_difference is None and all(p.first and p.second for p in self.phases)
 
     @property
     def regime_changes(self) -> list[PhasePair]:
-        """The pairs that ran in different regimes."""
+        """Return the pairs in different regimes."""
         return [pair for pair in self.phases if pair.regime_changed]
 
     def total(self, pairs: Iterable[PhasePair] | None = None) -> tuple[float, float]:
-        """Seconds of both runs over the pairs that did the same work."""
+        """Return the seconds of both runs over the pairs with the same work."""
         chosen = [p for p in (self.phases if pairs is None else pairs) if p.same_work]
         first = sum(p.first.wall_s for p in chosen if p.first)
         return first, sum(p.second.wall_s for p in chosen if p.second)
@@ -138,10 +138,10 @@ def _names(header: RunStart) -> list[str]:
 
 
 def _aligned(first: list[PhaseEvent], second: list[PhaseEvent]) -> list[PhasePair]:
-    """Pairs by place: the n-th phase of its kind in the same step of the same turn."""
+    """Pair the n-th phases of a kind in the same step of the same turn."""
     a, b = _placed(first), _placed(second)
-    places = sorted({*a, *b})
-    return [PhasePair(a.get(place), b.get(place)) for place in places]
+    keys = sorted({*a, *b})
+    return [PhasePair(a.get(key), b.get(key)) for key in keys]
 
 
 def _placed(phases: list[PhaseEvent]) -> dict[tuple[int, int, int, int], PhaseEvent]:
@@ -149,9 +149,9 @@ def _placed(phases: list[PhaseEvent]) -> dict[tuple[int, int, int, int], PhaseEv
     for phase in phases:
         kind = 0 if phase.phase == "prefill" else 1
         number = 0
-        while (place := (phase.turn, phase.step, number, kind)) in placed:
+        while (key := (phase.turn, phase.step, number, kind)) in placed:
             number += 1
-        placed[place] = phase
+        placed[key] = phase
     return placed
 
 
@@ -171,7 +171,7 @@ def _first_difference(diff: Diff) -> TokenDifference | None:
 
 
 def _call(tool: ToolEvent | None, known: bool) -> Any:
-    """What two calls are compared by; hashes of a redacted run are its own."""
+    """Return the key that two calls are compared by; hashes of a redacted run are its own."""
     if tool is None:
         return None
     if not known:

@@ -1,4 +1,4 @@
-"""Processes of a pool that end when the one that started them is killed."""
+"""Ends the processes of a pool when their parent is killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 
 
 def end_with_parent() -> None:
-    """The initializer of a pool: without it, its processes wait for work for ever."""
+    """Exit with the parent, as a pool's initializer; else its processes wait forever."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

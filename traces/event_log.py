@@ -1,4 +1,4 @@
-"""The events of a trace in their order, and what follows from them: turns, phases, the end.
+"""The events of a trace in order, and views of them: turns, phases, the end.
 
 All that looks at a trace needs no more than this. `Trace` (`reader.py`) is one that knows its file.
 """
@@ -37,26 +37,26 @@ class Turn:
     end: TurnEnd | None = None
     """None when the run ended before the turn did."""
     task: str = ""
-    """The question of a turn that goes on from a later step of another run."""
+    """The question of a turn that continues from a later step of another run."""
 
     @property
     def question(self) -> str:
-        """The user's message that opened the turn."""
+        """Return the user's message that opened the turn."""
         return next((m.content for m in self.messages if m.role == "user"), self.task)
 
     @property
     def began(self) -> bool:
-        """Whether anything was said or done in it; else it only took over a conversation."""
+        """Return whether it has messages or calls; else it only took over a conversation."""
         return bool(self.messages or self.tools or any(phase.step for phase in self.phases))
 
     @property
     def answer(self) -> str | None:
-        """The answer; None when there was none."""
+        """Return the answer; None when there was none."""
         return self.end.answer if self.end else None
 
 
 class EventLog:
-    """The events of a trace, as they were recorded."""
+    """The recorded events of a trace."""
 
     def __init__(
         self,
@@ -72,22 +72,22 @@ class EventLog:
 
     @property
     def run(self) -> str:
-        """The run's identifier; empty before its first event."""
+        """Return the run's identifier; empty before its first event."""
         return self.events[0].run if self.events else ""
 
     @property
     def header(self) -> RunStart | None:
-        """The first run's header."""
+        """Return the first run's header."""
         return next((e for e in self.events if isinstance(e, RunStart)), None)
 
     @property
     def history(self) -> HistoryEvent | None:
-        """The conversation that the first run goes on with; None where it begins one."""
+        """Return the conversation that the first run continues; None where it starts one."""
         return next((e for e in self.events if isinstance(e, HistoryEvent)), None)
 
     @property
     def contents(self) -> dict[str, Any]:
-        """What recipes name, by digest: of headers, and of events of their own."""
+        """Return the contents that recipes name, by digest, from headers and content events."""
         found: dict[str, Any] = {}
         for event in self.events:
             if isinstance(event, ContentEvent):
@@ -99,12 +99,12 @@ class EventLog:
 
     @property
     def redacted(self) -> bool:
-        """Whether text and token ids were left out of one of its runs."""
+        """Return whether text and token ids were left out of any of its runs."""
         return any(isinstance(e, RunStart) and e.redacted for e in self.events)
 
     @property
     def end(self) -> RunEnd | None:
-        """The last run's end; None when it was killed or still goes on."""
+        """Return the last run's end; None when it was killed or is still running."""
         marks = [e for e in self.events if isinstance(e, RunEnd | RunStart)]
         if not marks or not isinstance(marks[-1], RunEnd) or self.cut_off is not None:
             return None
@@ -112,20 +112,22 @@ class EventLog:
 
     @property
     def cut_off(self) -> AnyEvent | None:
-        """The last event of a question that has no end: it was killed there, or still goes on."""
+        """Return the last event of a question without an end: killed, or still running."""
         last: AnyEvent | None = None
         for event in self.events:
-            # A header without a task is of a conversation in which nothing was asked yet.
-            asks = event.task if isinstance(event, RunStart) else isinstance(event, _OF_A_QUESTION)
+            # A header without a task is of a conversation without a question so far.
+            is_question = (
+                event.task if isinstance(event, RunStart) else isinstance(event, _OF_A_QUESTION)
+            )
             if isinstance(event, RunEnd):
                 last = None
-            elif asks or last is not None:
+            elif is_question or last is not None:
                 last = event
         return last
 
     @property
     def answer(self) -> str | None:
-        """The last answer that was given."""
+        """Return the last answer."""
         for event in reversed(self.events):
             if isinstance(event, TurnEnd | RunEnd) and event.answer:
                 return event.answer
@@ -133,17 +135,17 @@ class EventLog:
 
     @property
     def phases(self) -> list[PhaseEvent]:
-        """All phases, in order."""
+        """Return all phases, in order."""
         return [e for e in self.events if isinstance(e, PhaseEvent)]
 
     @property
     def tools(self) -> list[ToolEvent]:
-        """All tool calls, in order."""
+        """Return all tool calls, in order."""
         return [e for e in self.events if isinstance(e, ToolEvent)]
 
     @property
     def transitions(self) -> list[tuple[PhaseEvent, PhaseEvent]]:
-        """Neighboring phases that ran in different regimes.
+        """Return adjacent phases in different regimes.
 
         A phase that computed nothing, as a fork does, ran in none.
         """
@@ -152,12 +154,12 @@ class EventLog:
 
     @property
     def turns(self) -> list[Turn]:
-        """The events of each turn, in order."""
+        """Return the events of each turn, in order."""
         turns: dict[tuple[str, int], Turn] = {}
         for event in self.events:
             if isinstance(event, RunStart) and event.parent_step:
                 number, _, step = event.parent_step.partition(".")
-                if number.isdecimal() and step != "1":  # its question stands in the header
+                if number.isdecimal() and step != "1":  # its question is in the header
                     turns[event.run, int(number)] = Turn(int(number), task=event.task)
             if not isinstance(event, MessageEvent | PhaseEvent | ToolEvent | TurnEnd):
                 continue
@@ -174,7 +176,7 @@ class EventLog:
 
     @property
     def runs(self) -> list[Self]:
-        """One trace for each run in the file, in order."""
+        """Return one trace for each run in the file, in order."""
         groups: dict[str, list[AnyEvent]] = {}
         for event in self.events:
             groups.setdefault(event.run, []).append(event)

@@ -1,4 +1,4 @@
-"""A trace as OTLP JSON: what an OpenTelemetry collector takes at ``/v1/traces``.
+"""Exports a trace as OTLP JSON, for an OpenTelemetry collector's ``/v1/traces``.
 
 One trace for each run, made of spans as the GenAI conventions name them:
 
@@ -30,16 +30,16 @@ Json = dict[str, Any]
 
 PROVIDER = "triplepoint"
 INTERNAL = 1  # SpanKind: the model runs in the same process
-SERVER = 2  # SpanKind: a client of another process asked
+SERVER = 2  # SpanKind: the client is another process
 ERROR = 2  # StatusCode
 
 
 def document(traces: Iterable[Trace], *, content: bool = False) -> Json:
-    """The body of an export request.
+    """Return the body of an export request.
 
     Args:
         content: put questions, answers, and arguments and results of tools into the spans; the
-            conventions leave them out unless asked, since they are private.
+            conventions leave them out by default, since they are private.
     """
     return {
         "resourceSpans": [
@@ -51,7 +51,7 @@ def document(traces: Iterable[Trace], *, content: bool = False) -> Json:
 def served(
     trace: Trace, parent: tuple[str, str] | None, about: Json, *, content: bool = False
 ) -> Json:
-    """The same of a request that a server has answered; see `ServedSpans`."""
+    """Return the body of an export request for an answered server request; see `ServedSpans`."""
     runs = of_runs(trace)
     return {
         "resourceSpans": [_resource(run, ServedSpans(run, content, parent, about)) for run in runs]
@@ -80,7 +80,7 @@ def _resource(run: RunSpan, made: Spans) -> Json:
 
 
 class Spans:
-    """Makes the spans of one run."""
+    """Builds the spans of one run."""
 
     def __init__(self, run: RunSpan, content: bool) -> None:
         self._run = run
@@ -98,7 +98,7 @@ class Spans:
         }
 
     def all(self) -> Iterator[Json]:
-        """Every span, parents first."""
+        """Yield every span, parents first."""
         for number, turn in enumerate(self._run.turns):
             if turn.began:
                 yield from self._turn(str(number), turn)
@@ -163,7 +163,7 @@ class Spans:
             yield self._span("triplepoint.pass", f"{key}.{n}", key, one, about)
 
     def _usage(self, phases: list[Leaf]) -> Json:
-        """Attributes of a reply: what was asked for, and what it took."""
+        """Return the attributes of a reply: the requested settings and the usage."""
         about: Json = dict(self._chat)
         fed = sampled = computed = 0
         for leaf in phases:
@@ -230,7 +230,7 @@ class Spans:
 
 
 class ServedSpans(Spans):
-    """Makes the spans of a request that a server has answered:
+    """Builds the spans of a request that a server has answered:
 
     chat MODEL                        the request, from its arrival to its end
       triplepoint.phase prefill       … as above
@@ -272,7 +272,7 @@ class ServedSpans(Spans):
 
 
 def _settings(header: RunStart) -> Json:
-    """What the model was told before the conversation."""
+    """Return the system instructions and tools as attributes."""
     about: Json = {}
     if header.tools:
         about["gen_ai.tool.definitions"] = json.dumps(header.tools, default=str)
@@ -283,7 +283,7 @@ def _settings(header: RunStart) -> Json:
 
 
 def _failure(turn: TurnSpan) -> str:
-    """How a question ended that has no answer."""
+    """Return how an unanswered question ended."""
     return turn.outcome.status if turn.outcome else "unfinished"
 
 
@@ -313,7 +313,7 @@ def _fields(kind: str, event: PhaseEvent | PassEvent, names: Sequence[str]) -> J
 
 
 def _finish_reason(phase: PhaseEvent) -> str:
-    """Why a decode ended. What ended before its limit did so by a stop token or a stop text."""
+    """Return why a decode ended; before its limit, it met a stop token or stop text."""
     limit = phase.max_tokens
     if phase.token_ids[-1] not in phase.stop and limit is not None and phase.tokens >= limit:
         return "length"
@@ -321,13 +321,13 @@ def _finish_reason(phase: PhaseEvent) -> str:
 
 
 def _message(role: str, text: str, finish: str = "") -> str:
-    """A list of one message, in the conventions' form, as JSON text."""
+    """Return a list of one message, in the conventions' form, as JSON text."""
     message: Json = {"role": role, "parts": [{"type": "text", "content": text}]}
     return json.dumps([message | ({"finish_reason": finish} if finish else {})])
 
 
 def attributes(values: Json) -> list[Json]:
-    """Names and values as OTLP has them; None, and numbers that are none, are left out."""
+    """Convert names and values to OTLP attributes; None and NaN are left out."""
     return [
         {"key": name, "value": found}
         for name, value in values.items()
@@ -336,7 +336,7 @@ def attributes(values: Json) -> list[Json]:
 
 
 def any_value(value: Any) -> Json | None:
-    """One value: a 64-bit integer is written as text, as protobuf's JSON mapping has it."""
+    """Convert a value to OTLP; a 64-bit integer becomes text, as in protobuf's JSON mapping."""
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):
@@ -351,10 +351,10 @@ def any_value(value: Any) -> Json | None:
 
 
 def _sendable(text: str) -> str:
-    """Protobuf strings are UTF-8: a lone surrogate is written as an escape."""
+    """Escape lone surrogates, which protobuf's UTF-8 strings lack."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _digest(text: str, digits: int) -> str:
-    """Hex identifier that follows from a text; never all zeros."""
+    """Derive a hex identifier from a text; never all zeros."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]

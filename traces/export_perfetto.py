@@ -1,4 +1,4 @@
-"""A trace as Chrome's trace event JSON, which https://ui.perfetto.dev and chrome://tracing open.
+"""Exports a trace as Chrome trace event JSON, for https://ui.perfetto.dev and chrome://tracing.
 
 One process for each run, with the run, turns, steps, phases, shared passes, layers and tool calls
 as complete slices (``ph`` X) on one track, each inside its parent, and counters (``ph`` C) for
@@ -6,7 +6,7 @@ tokens per second, bytes per second and the length of the KV cache. Times are mi
 beginning of the first run.
 
 A layer's slice is the sum of its time over all passes of the phase, so the layers of a phase
-stand one after the other at its beginning and do not show when each of them ran.
+are one after the other at its beginning and do not show when each of them ran.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_ARGUMENT = 2000
 
 
 def document(traces: Iterable[Trace]) -> Json:
-    """The whole file as JSON."""
+    """Return the whole file as JSON."""
     runs = [run for trace in traces for run in of_runs(trace)]
     zero = min((run.start for run in runs), default=0)
     events = [event for pid, run in enumerate(runs, 1) for event in _run(pid, run, zero)]
@@ -99,14 +99,14 @@ def _meta(pid: int, kind: str, **args: Any) -> Json:
 
 
 class Slices:
-    """Makes events of one process."""
+    """Builds the events of one process."""
 
     def __init__(self, pid: int, zero: int) -> None:
         self._pid = pid
         self._zero = zero
 
     def add(self, kind: str, name: str, start: int, end: int, args: Json) -> Json:
-        """A complete slice."""
+        """Return a complete slice."""
         return {
             "ph": "X",
             "pid": self._pid,
@@ -119,12 +119,12 @@ class Slices:
         }
 
     def count(self, name: str, leaf: Leaf, value: float) -> Iterator[Json]:
-        """A counter that has a value during a leaf, and none after it."""
+        """Yield a counter that has a value during a leaf, and 0 after it."""
         yield self.counter(name, leaf.start, value)
         yield self.counter(name, leaf.end, 0.0)
 
     def counter(self, name: str, at: int, value: float) -> Json:
-        """A counter's new value."""
+        """Return a counter event with a new value."""
         number = value if math.isfinite(value) else 0.0
         return {
             "ph": "C",
@@ -140,7 +140,7 @@ class Slices:
 
 
 def _argument(value: Any) -> Any:
-    """Something that the format can hold and the viewer can show."""
+    """Convert a value to one that the format can hold and the viewer can show."""
     if isinstance(value, str):
         return short(value, _LONGEST_ARGUMENT)
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""The tables of traces as CSV and Parquet, and SQL over them.
+"""Exports the tables of traces as CSV and Parquet, and runs SQL over them.
 
 CSV needs nothing. Parquet and SQL are duckdb's, which is in the extra ``analysis``.
 """
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 DUCKDB_CONFIG = {"autoinstall_known_extensions": "false"}
-_OBJECT = 16 * 2**20  # bytes of a line of JSON that duckdb has room for unless told otherwise
+_OBJECT = 16 * 2**20  # bytes of a line of JSON that duckdb has room for by default
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
 
 
 def write_csv(traces: Iterable[Trace], table: str, file: IO[str]) -> int:
-    """One table as CSV with a heading; gives the number of rows.
+    """Write one table as CSV with a heading; return the number of rows.
 
     Control characters are escapes, as everywhere that a terminal may be; a text that a spreadsheet
     would take for a formula begins with an apostrophe.
@@ -47,7 +47,7 @@ def write_csv(traces: Iterable[Trace], table: str, file: IO[str]) -> int:
 
 
 def cell(value: Any, kind: str | None = None) -> Any:
-    """A value as a cell of CSV; without a kind, what it is says so."""
+    """Format a value as a CSV cell; without a kind, by its own type."""
     if value is None:
         return ""
     if kind != TEXT and (kind or isinstance(value, int | float)):
@@ -57,7 +57,7 @@ def cell(value: Any, kind: str | None = None) -> Any:
 
 
 def write_parquet(traces: Sequence[Trace], table: str, path: Path) -> int:
-    """One table as a Parquet file; gives the number of rows.
+    """Write one table as a Parquet file; return the number of rows.
 
     Raises:
         TraceError: duckdb is not installed, or the file cannot be written.
@@ -76,7 +76,7 @@ def write_parquet(traces: Sequence[Trace], table: str, path: Path) -> int:
 def query(
     traces: Sequence[Trace], sql: str, during: AbstractContextManager[object] | None = None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Names of the columns and rows of an SQL query over the tables.
+    """Run an SQL query over the tables; return its column names and rows.
 
     Args:
         during: entered while the query runs, when nothing is left to tidy up.
@@ -96,7 +96,7 @@ def query(
 def selected(
     database: DuckDBPyConnection, sql: str, values: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
-    """Names of the columns of exactly one SELECT, and its rows as they come.
+    """Run exactly one SELECT; yield its column names and an iterator of row batches.
 
     Raises:
         TraceError: the query is wrong, or wants to do something else.
@@ -114,12 +114,12 @@ def selected(
 
 
 def _plain(value: Any) -> Any:
-    """A number of SQL as one of Python, which CSV and JSON have."""
+    """Convert an SQL number to a Python number, for CSV and JSON."""
     return float(value) if isinstance(value, Decimal) else value
 
 
 def need_duckdb() -> ModuleType:
-    """duckdb, or an error that says how to get it."""
+    """Return the duckdb module, or raise an error that says how to install it."""
     try:
         import duckdb
     except ImportError:
@@ -130,7 +130,7 @@ def need_duckdb() -> ModuleType:
 
 
 def connect(traces: Sequence[Trace], tables: Sequence[str]) -> DuckDBPyConnection:
-    """A database in memory that holds the tables of the traces.
+    """Open an in-memory database that holds the tables of the traces.
 
     Raises:
         TraceError: duckdb is not installed, or cannot hold them.
@@ -150,38 +150,38 @@ def connect(traces: Sequence[Trace], tables: Sequence[str]) -> DuckDBPyConnectio
 
 
 def storable(value: Any) -> Any:
-    """What a database takes: no lone surrogate and no NUL in a text, but their escapes."""
+    """Escape what a database refuses: lone surrogates and NUL in a text."""
     if isinstance(value, str) and not (value.isascii() and value.isprintable()):
         return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     return value
 
 
 def json_source(name: str, columns: Mapping[str, str]) -> str:
-    """SQL for the rows of a file of JSON lines."""
+    """Return SQL for the rows of a file of JSON lines."""
     with open(name, "rb") as file:
         longest = max(map(len, file), default=0)
     types = ", ".join(f"'{column}': '{kind}'" for column, kind in columns.items())
-    place = quoted(glob.escape(name))
+    path = quoted(glob.escape(name))
     return (
-        f"read_json('{place}', format = 'newline_delimited', columns = {{{types}}}, "
+        f"read_json('{path}', format = 'newline_delimited', columns = {{{types}}}, "
         # duckdb takes twice as much memory, in older versions for each thread.
         f"maximum_object_size = {max(_OBJECT, longest + 1)})"
     )
 
 
 def quoted(text: str | Path) -> str:
-    """A text as it stands between apostrophes in SQL."""
+    """Escape a text for an SQL string literal."""
     return str(text).replace("'", "''")
 
 
 def declaration(table: str, columns: Mapping[str, str]) -> str:
-    """SQL that makes a table."""
+    """Return the SQL that creates a table."""
     names = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
     return f'CREATE TABLE "{table}" ({names})'
 
 
 def _load(database: DuckDBPyConnection, traces: Sequence[Trace], table: str) -> None:
-    """One table by way of a file of JSON lines, which is much faster than inserting rows."""
+    """Load one table from a temporary JSON lines file, which is much faster than inserts."""
     columns = COLUMNS[table]
     database.execute(declaration(table, columns))
     handle, name = tempfile.mkstemp(suffix=".json", prefix="triplepoint-")

@@ -1,4 +1,4 @@
-"""Finding traces: by path, by the name of a run, or the last one; and what a folder holds."""
+"""Finds traces: by path, by a run's name, the last one, or all of a folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LAST = "last"
 
 
 def resolve(name: str, folder: Path) -> Path:
-    """The trace file that a word on the command line means.
+    """Return the trace file that a command-line name refers to.
 
     Args:
         name: a path; ``last``; or a run's name or its beginning, in the folder.
-        folder: where traces are kept.
+        folder: where traces are stored.
 
     Raises:
         TraceError: no file fits, or more than one.
@@ -28,13 +28,13 @@ def resolve(name: str, folder: Path) -> Path:
     if path.exists() or path.suffix == SUFFIX or len(path.parts) > 1:
         return path
     stats = with_stat(folder)
-    kept = list(stats)
+    paths = list(stats)
     if name == LAST:
-        if not kept:
+        if not paths:
             raise TraceError(f"there are no traces in {folder}; `triplepoint run` writes one")
         # A run that is just beginning, or was killed then, has nothing to show.
-        return next((path for path in kept if stats[path].st_size), kept[0])
-    found = [path for path in kept if path.stem.startswith(name)]
+        return next((path for path in paths if stats[path].st_size), paths[0])
+    found = [path for path in paths if path.stem.startswith(name)]
     exact = [path for path in found if path.stem == name]
     if len(exact or found) == 1:
         return (exact or found)[0]
@@ -47,12 +47,12 @@ def resolve(name: str, folder: Path) -> Path:
 
 
 def files(folder: Path) -> list[Path]:
-    """The trace files of a folder, the newest first; empty where there is no such folder."""
+    """Return the trace files of a folder, the newest first; empty for a missing folder."""
     return list(with_stat(folder))
 
 
 def load_all(paths: Iterable[Path]) -> Iterator[tuple[Path, Trace | TraceError]]:
-    """Each trace, or why it cannot be read: one bad file does not hide the others."""
+    """Yield each trace, or the error that it cannot be read, so that others are still listed."""
     for path in paths:
         try:
             yield path, Trace.load(path)

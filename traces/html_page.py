@@ -1,4 +1,4 @@
-"""Pages in one file that load nothing and run only their own script: one shell, one look for all.
+"""HTML pages in one file without network access: a common shell and style.
 
 The content security policy allows the page's script and style by their hashes, and nothing else.
 """
@@ -38,7 +38,7 @@ def page(
     Args:
         title: any text.
         body: markup, in which foreign text went through `markup`.
-        styles: assets beside those that every page has.
+        styles: assets in addition to those of every page.
         script: runs at the end of the page.
         data: what the script finds as JSON in the element ``data``.
         allowed: more of a content security policy, such as ``connect-src 'self'; ``.
@@ -72,18 +72,18 @@ def _source(text: str) -> str:
 
 
 def markup(text: str) -> str:
-    """Return foreign text as HTML and SVG take it: no markup, no control characters."""
+    """Escape foreign text for HTML and SVG, control characters included."""
     return html.escape(printable(text))
 
 
 def embedded(value: Any) -> str:
-    """Return JSON that may stand inside a ``script`` element: it has no ``<``, ``>`` or ``&``."""
+    """Return JSON that is safe in a ``script`` element: it has no ``<``, ``>`` or ``&``."""
     text = json.dumps(_clean(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _clean(value: Any) -> Any:
-    """Return the value with texts that are safe to show, and numbers that JSON has."""
+    """Return the value with printable texts and with numbers that JSON has."""
     if isinstance(value, str):
         return printable(value, block=True)
     if isinstance(value, float):
@@ -106,14 +106,14 @@ def header(title: str, *about: str, links: Sequence[tuple[str, str]] = ()) -> st
 
 
 def section(title: str, *body: str, about: str = "", name: str = "") -> str:
-    """Return a section with its title; ``name`` is its id, which links of the header go to."""
+    """Return a section with its title; ``name`` is its id for links of the header."""
     given = f' id="{name}"' if name else ""
     quiet = f'<p class="quiet">{markup(about)}</p>' if about else ""
     return f"<section{given}><h2>{markup(title)}</h2>{quiet}{''.join(body)}</section>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[int] = (0,)) -> str:
-    """Return a table of texts; ``words`` are the columns that stand to the left."""
+    """Return a table of texts; ``words`` are the left-aligned columns."""
 
     def cells(tag: str, texts: Sequence[str]) -> str:
         kinds = (' class="word"' if n in words else "" for n in range(len(texts)))
@@ -125,7 +125,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[
 
 
 def wide_table(head: str, body: str, kind: str = "") -> str:
-    """Return a table of cells and rows as markup, which scrolls where it is wider than its page."""
+    """Return a table, from markup, that scrolls where it is wider than its page."""
     return (
         f'<div class="wide" tabindex="0"><table{kind}><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"

@@ -1,6 +1,6 @@
-"""What the library has to say besides its results: structlog's fields on standard `logging`.
+"""Library warnings: structlog's fields on standard `logging`.
 
-structlog is imported when something is said: rich and asyncio come with it, and most runs say
+structlog is imported at the first message: rich and asyncio come with it, and most runs say
 nothing.
 """
 

@@ -1,4 +1,4 @@
-"""A run over the regimes that were predicted: tokens of a pass over KV length, both logarithmic."""
+"""Draws a run over its predicted regime map: tokens of a pass over KV length, log-log."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _HALF = 1.19  # from the first value of the map to the edge of its cells, as a f
 
 
 def phase_diagram(trace: EventLog, leaves: Sequence[Leaf]) -> str:
-    """Return the drawing: marks have the number of their leaf in ``data-leaf``."""
+    """Return the drawing; marks have their leaf's number in ``data-leaf``."""
     points = [(n, one.event) for n, one in enumerate(leaves) if isinstance(one.event, PhaseEvent)]
     known = trace.header.regime_map if trace.header else {}
     sizes, kvs = _numbers(known.get("tokens")), _numbers(known.get("kv"))
-    most_kv = 1.1 * max([64, *kvs, *(phase.kv_before for _, phase in points)])
-    most_tokens = 1.3 * max([16, *sizes, *(_tokens(phase) for _, phase in points)])
+    max_kv = 1.1 * max([64, *kvs, *(phase.kv_before for _, phase in points)])
+    max_tokens = 1.3 * max([16, *sizes, *(_tokens(phase) for _, phase in points)])
     plot = Plot(
-        Axis(0.75, most_kv, 52, WIDTH - 8, log=True, ticks=_decades(most_kv)),
-        Axis(0.78, most_tokens, HEIGHT - 42, 8, log=True, ticks=_decades(most_tokens)),
+        Axis(0.75, max_kv, 52, WIDTH - 8, log=True, ticks=_decades(max_kv)),
+        Axis(0.78, max_tokens, HEIGHT - 42, 8, log=True, ticks=_decades(max_tokens)),
     )
     bounds = known.get("bounds")
     if isinstance(bounds, list) and sizes and kvs:
         rows = [str(row)[: len(kvs)] for row in bounds[: len(sizes)]]
         cells = [[_LETTERS.get(letter, "unknown") for letter in row] for row in rows]
-        ground = plot.heat(_edges(kvs, most_kv), _edges(sizes, most_tokens), cells)
+        ground = plot.heat(_edges(kvs, max_kv), _edges(sizes, max_tokens), cells)
         plot.parts += [element("path", kind=f"ground {kind}", d=d) for kind, d in ground.items()]
     plot.axes("tokens in the KV cache", "tokens in the pass")
-    places = [plot.place((max(p.kv_before, 1), _tokens(p))) for _, p in points]
+    centers = [plot.place((max(p.kv_before, 1), _tokens(p))) for _, p in points]
     line = "path dense" if len(points) > _DENSE else "path"
-    plot.parts.append(element("path", kind=line, d=path(places) if places else ""))
-    for (n, phase), (x, y) in zip(points, places, strict=True):
+    plot.parts.append(element("path", kind=line, d=path(centers) if centers else ""))
+    for (n, phase), (x, y) in zip(points, centers, strict=True):
         words = f"{phase.purpose.replace('_', ' ')}: {phase.label}, {phase.tokens:,} tokens after "
         title = titled(f"{words}{phase.kv_before:,}")
         kind = f"dot point {phase.observed}"
@@ -53,24 +53,24 @@ def _tokens(phase: PhaseEvent) -> float:
 
 
 def _numbers(value: Any) -> list[float]:
-    """Return an axis of a map; none where a trace says what is none."""
+    """Return an axis of a map; empty where a trace has no valid one."""
     found = value if isinstance(value, list) else []
     good = all(isinstance(one, int | float) and 0 < one < math.inf for one in found)
     return found if good else []
 
 
-def _decades(most: float) -> list[float]:
-    return [10.0**n for n in range(int(math.log10(most)) + 1)]
+def _decades(limit: float) -> list[float]:
+    return [10.0**n for n in range(int(math.log10(limit)) + 1)]
 
 
 def _edges(axis: Sequence[float], last: float) -> list[float]:
-    """Return where cells begin and end: half way between neighbors."""
+    """Return the cell edges, halfway between neighbors."""
     between = (math.sqrt(a * b) for a, b in itertools.pairwise(axis))
     return [axis[0] / _HALF, *between, last]
 
 
 def _shape(phase: PhaseEvent, x: float, y: float) -> str:
-    """Return a triangle, square or circle, so that bounds differ without their colors."""
+    """Return a triangle, square or circle, so that bounds differ without colors."""
     if phase.observed == "compute":
         return f"M{x:.1f} {y - 5.5:.1f}l5 9.5h-10z"
     if phase.observed == "memory":

@@ -1,4 +1,4 @@
-"""Reads a trace, and holds one while it is being written."""
+"""Reads a trace file, and holds a trace while it is written."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Trace(EventLog, Closing):
 
     @classmethod
     def to_file(cls, path: str | Path, *, run: str | None = None, redact: bool = False) -> Trace:
-        """A new trace that appends every event to a file; close it, or use ``with``.
+        """Create a trace that appends every event to a file; close it, or use ``with``.
 
         Args:
             run: the run's identifier; a fresh one if not given.
@@ -79,7 +79,7 @@ class Trace(EventLog, Closing):
         return trace
 
     def write(self, event: E) -> E:
-        """Add one event, to the file too if there is one; returns it, stamped.
+        """Add one event, also to the file if there is one; return it, stamped.
 
         Raises:
             TraceError: the line could not be written whole, and there is no `on_loss`.
@@ -102,12 +102,12 @@ class Trace(EventLog, Closing):
         return event
 
     def close(self) -> None:
-        """Close the file; what was written stays readable here."""
+        """Close the file; the events stay readable here."""
         if self._writer is not None:
             self._writer.close()
 
     def to_dataframe(self, table: str = "phases", *, library: str | None = None) -> Any:
-        """One of the trace's tables as a data frame, a row for each phase by default.
+        """Return one of the trace's tables as a data frame, by default the phases.
 
         Args:
             table: ``runs``, ``turns``, ``phases``, ``passes``, ``tools``, ``messages`` or
@@ -131,7 +131,7 @@ def _path(path: object) -> Path:
 
 
 def _read(file: IO[bytes], name: str) -> tuple[list[AnyEvent], str | None]:
-    """The events of a file and its torn tail, if any."""
+    """Read the events of a file and its torn tail, if any."""
     events: list[AnyEvent] = []
     pool = DedupReader()
     torn: list[tuple[int, bytes]] = []  # forgiven at the end, or when a `sealed` event follows
@@ -155,7 +155,7 @@ def _read(file: IO[bytes], name: str) -> tuple[list[AnyEvent], str | None]:
 
 
 def _lines(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each line that is not empty."""
+    """Yield the number and bytes of each non-empty line."""
     number = 0
     while line := file.readline(_MAX_LINE):
         number += 1
@@ -172,7 +172,7 @@ def _text(line: bytes) -> str:
 
 
 def old_format(version: int) -> str:
-    """What to say of a trace of an older format."""
+    """Return the error message for a trace of an older format."""
     return (
         f"this trace has format {version} of an older triplepoint; this version reads format "
         f"{SCHEMA_VERSION}, so record the run again"
@@ -180,7 +180,7 @@ def old_format(version: int) -> str:
 
 
 def parse_event(data: Any) -> AnyEvent:
-    """The event that one line's JSON describes.
+    """Parse the event in one line's JSON.
 
     Raises:
         TraceError: it is no object, of an older format, or a known event lacks a field or has a

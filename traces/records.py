@@ -1,4 +1,4 @@
-"""Parts of events: what a model, a machine, a layer's time look like in a trace.
+"""Records inside events: a model, a machine, a layer's time.
 
 Records are dataclasses, and pydantic is imported only to validate them: a run that only writes a
 trace does not pay for it.
@@ -45,13 +45,13 @@ class Record:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "allow"}
     COMPUTED: ClassVar[tuple[str, ...]] = ()
-    """Properties that a dump has beside the fields."""
+    """Properties that a dump has in addition to the fields."""
 
     def __init_subclass__(cls) -> None:
         dataclass(kw_only=True, eq=False, repr=False)(cls)
 
     def __post_init__(self) -> None:
-        # pydantic puts what is no field beside the fields, where it would hide methods.
+        # pydantic puts what is no field next to the fields, where it would hide methods.
         if len(vars(self)) > len(_names(type(self))):
             given, known = vars(self), {*_names(type(self))}
             extra = {name: given.pop(name) for name in [*given] if name not in known}
@@ -61,12 +61,12 @@ class Record:
 
     @property
     def model_extra(self) -> dict[str, Any]:
-        """Fields that this version does not know."""
+        """Return the fields that this version does not know."""
         return vars(self).get("_extra", {})
 
     @classmethod
     def model_validate(cls: type[R], data: Mapping[str, Any]) -> R:
-        """The record that an object of JSON describes.
+        """Build the record from a JSON object.
 
         Raises:
             pydantic.ValidationError: a field is missing, or of a wrong type.
@@ -76,7 +76,7 @@ class Record:
     def model_dump(
         self, *, include: AbstractSet[str] | None = None, exclude: AbstractSet[str] = frozenset()
     ) -> dict[str, Any]:
-        """The fields, the computed ones and the unknown ones by name, records as dictionaries."""
+        """Return all fields by name, computed and unknown ones too, as plain dictionaries."""
         names = [*_names(type(self)), *self.COMPUTED]
         body = {name: _dumped(getattr(self, name)) for name in names}
         body |= self.model_extra
@@ -87,7 +87,7 @@ class Record:
         }
 
     def model_copy(self: R, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> R:
-        """A copy, with some fields changed; ``deep``: which shares nothing with this one."""
+        """Return a copy with some fields changed; ``deep`` shares nothing with this one."""
         copied = copy.deepcopy(self) if deep else copy.copy(self)
         vars(copied).update(update or {})
         return copied
@@ -104,7 +104,7 @@ class Record:
 
 @functools.cache
 def _names(cls: type[Record]) -> dict[str, None]:
-    """The names of a record's fields, in order."""
+    """Return the names of a record's fields, in order."""
     return dict.fromkeys(one.name for one in fields(cls))
 
 
@@ -225,5 +225,5 @@ class MissRecord(Record):
 
 
 def text_hash(text: str) -> str:
-    """SHA-256 of a text as UTF-8, in hex; a lone surrogate counts as its three bytes."""
+    """Return the SHA-256 of a text as UTF-8, in hex; a lone surrogate counts as its three bytes."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,9 +1,9 @@
-"""A trace without text: sizes, hashes, counts and times stay; words and token ids do not.
+"""Redacts traces: sizes, hashes, counts and times stay; texts and token ids are removed.
 
 What stays says so by its type: numbers, words from a fixed list, and what is marked as `Own`. Of
 other fields the shape is written. An event or a field that this version does not know is taken for
 text: of such an event only its name is written, and such a field is left out. The hashes are
-made with a key that is thrown away, so that nobody can find a short text by trying candidates;
+made with a key that is thrown away, so that no one can find a short text by trying candidates;
 equal texts of a run still have equal hashes.
 """
 
@@ -31,8 +31,8 @@ _VALUES = ("default", "const", "enum", "examples")  # of a JSON schema: what arg
 
 
 @functools.cache
-def kept_fields(name: str) -> frozenset[str]:
-    """Return the fields and properties of an event that hold no text of the conversation."""
+def safe_fields(name: str) -> frozenset[str]:
+    """Return the fields and properties of an event that hold no conversation text."""
     model = EVENT_TYPES.get(name)
     if model is None:
         return frozenset()
@@ -48,7 +48,7 @@ def _known(name: str) -> frozenset[str]:
 
 
 def _is_own(hint: Any) -> bool:
-    """Whether a type holds no text but our own; of a container only a mark says so."""
+    """Return whether a type holds no foreign text; a container needs a mark for that."""
     if set(get_args(Own)[1:]) & set(getattr(hint, "__metadata__", ())):
         return True
     if get_origin(hint) in (Union, UnionType):
@@ -57,9 +57,9 @@ def _is_own(hint: Any) -> bool:
 
 
 def blank(value: Any) -> Any:
-    """The shape of a value: texts by their length, numbers by nothing, containers by their parts.
+    """Return the shape of a value: text lengths, and containers of shapes.
 
-    Keys of an object go too, since anything may stand in them.
+    Keys of an object go too, since they may hold anything.
     """
     if isinstance(value, str):
         return f"[redacted: {len(value):,} characters]" if value else ""
@@ -75,7 +75,7 @@ def blank(value: Any) -> Any:
 def _keyed(
     value: Mapping[str, Any], item: Callable[[Any], Any], known: Container[str] = ()
 ) -> dict[str, Any]:
-    """Return an object of what `item` gives; keys that are not known go."""
+    """Return the object's known keys with the values that `item` returns."""
     return {
         key if key in known else f"[redacted key {n}]": item(part)
         for n, (key, part) in enumerate(value.items(), 1)
@@ -83,7 +83,7 @@ def _keyed(
 
 
 class Redactor:
-    """Takes the text out of the events of one run, as they are written."""
+    """Removes the text from the events of one run, as they are written."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)  # never written
@@ -91,9 +91,9 @@ class Redactor:
         self._tools: set[str] = set()
 
     def __call__(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """The event without text; its argument stays as it is."""
+        """Return the event without text; its argument stays as it is."""
         name = str(event["event"])
-        kept, known = kept_fields(name), _known(name)
+        safe, known = safe_fields(name), _known(name)
         if name == "run_start":
             self._parameters = set(_property_names(event.get("tools", [])))
             self._tools = set(_tool_names(event.get("tools", [])))
@@ -101,7 +101,7 @@ class Redactor:
         for field, value in event.items():
             if (special := _SPECIAL.get((name, field))) is not None:
                 body[field] = special(self, value)
-            elif field in _HEAD or field in kept:
+            elif field in _HEAD or field in safe:
                 body[field] = value
             elif field in known and field.endswith("_sha256"):
                 body[field] = self._hash(str(event.get(field.removesuffix("_sha256"), "")))
@@ -116,21 +116,21 @@ class Redactor:
         return hmac.new(self._key, raw, hashlib.sha256).hexdigest()
 
     def arguments(self, value: Any) -> Any:
-        """Of a call: the parameters' names and the shapes of what was given."""
+        """Return a call's parameter names with the shapes of their values."""
         if not isinstance(value, Mapping):
             return blank(value)
         return _keyed(value, blank, self._parameters)
 
     def called(self, value: Any) -> Any:
-        """The name of a tool, if there is one: a model may have written any text in its place."""
+        """Return a tool's name if it exists; a model may have written any text there."""
         return value if value in self._tools else blank(value)
 
     def call_id(self, value: Any) -> Any:
-        """What a call goes by, which may be from a server."""
+        """Return a call's identifier if it is ours; a server's may be any text."""
         return value if _IDENTIFIER.fullmatch(str(value)) else blank(value)
 
     def totals(self, value: Any) -> Any:
-        """Counts, also of calls by their tools."""
+        """Return the counts, including calls by tool."""
         if not isinstance(value, Mapping):
             return blank(value)
         return {
@@ -143,7 +143,7 @@ class Redactor:
         }
 
     def config(self, value: Any) -> Any:
-        """Of the settings: numbers, switches, and how tokens are picked."""
+        """Return the numeric, boolean and sampling settings."""
         if not isinstance(value, Mapping):
             return _settings(value)
         special: dict[str, Callable[[Any], Any]] = {
@@ -157,7 +157,7 @@ class Redactor:
         }
 
     def sampling(self, value: Any) -> Any:
-        """How tokens were picked: all but texts and token ids."""
+        """Return the sampling settings without texts and token ids."""
         if not isinstance(value, Mapping):
             return _settings(value)
         found = {**_settings(value)}
@@ -168,18 +168,18 @@ class Redactor:
         return found
 
     def miss(self, value: Any) -> Any:
-        """All but the tokens."""
+        """Return a miss without its tokens."""
         if not isinstance(value, Mapping):
             return value
         known = ("position", "message", "field", "label", "why", "tokens", "seconds")
         return {key: item for key, item in value.items() if key in known}
 
     def digest(self, value: Any) -> str:
-        """Of a content: another one, of which no content can be found."""
+        """Return a keyed digest of a digest, from which no content can be found."""
         return self._hash(str(value))[:32]
 
     def recipe(self, value: Any) -> Any:
-        """Of what a decode was held to: our own words, numbers, and digests of another kind."""
+        """Return a recipe's own words, numbers, and keyed digests."""
         if not isinstance(value, Mapping):
             return value
         own = {name: value[name] for name in ("format", "calls") if name in value}
@@ -188,7 +188,7 @@ class Redactor:
         return own | named | _settings(rest)
 
     def model(self, value: Any) -> Any:
-        """All but the path, which has the user's name in it."""
+        """Return the model's record without its path, which holds the user's name."""
         known = {"name", "sha256", "architecture", "quant", "parameters"}
         known |= {"kv_bytes", "state_bytes", "experts", "experts_used"}
         return {key: item if key in known else blank(item) for key, item in value.items()}
@@ -217,7 +217,7 @@ _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
 
 
 def _settings(value: Any) -> Any:
-    """Numbers and switches, under the names that they have."""
+    """Return numbers and booleans under their names."""
     if isinstance(value, Mapping):
         return {key: _settings(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -226,7 +226,7 @@ def _settings(value: Any) -> Any:
 
 
 def _options(value: Any) -> Any:
-    """Variables of a template: whatever a caller gives, so only their own names are names."""
+    """Return template variables; only the names of known ones are kept."""
     if not isinstance(value, Mapping):
         return _settings(value)
     return {name: _without_keys(item) for name, item in value.items()}

@@ -1,4 +1,4 @@
-"""Small tables about traces, as plain text: by regime, by turn, by layer, of many, of two."""
+"""Plain-text tables about traces: by regime, by turn, by layer, of many, of two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GAP = "  "
 class Table:
     """Headings and rows of texts.
 
-    ``words`` are the columns of words, which stand to the left; the rest are figures.
+    ``words`` are the columns of words, which are left-aligned; the rest are figures.
     """
 
     headings: Sequence[str]
@@ -30,7 +30,7 @@ class Table:
     words: Collection[int] = (0,)
 
     def lines(self) -> list[str]:
-        """The table as aligned lines; control characters are escapes."""
+        """Return the table as aligned lines, with control characters escaped."""
         cells = [[short(cell, 200) for cell in row] for row in [self.headings, *self.rows]]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         return [
@@ -43,7 +43,7 @@ class Table:
 
 
 def by_regime(trace: Trace) -> Table:
-    """Where the engine's time went: a row for each regime, the longest first."""
+    """Return a row of engine time for each regime, the longest first."""
     groups: dict[str, list[PhaseEvent]] = {}
     ran = [phase for phase in trace.phases if phase.tokens]  # a fork computes nothing
     for phase in ran:
@@ -68,7 +68,7 @@ def by_regime(trace: Trace) -> Table:
 
 
 def by_turn(trace: Trace) -> Table:
-    """A row for each question: its times, and what it did not have to compute again."""
+    """Return a row for each question: its times and reused tokens."""
     rows = []
     for turn in trace.turns:
         if not turn.began:
@@ -76,9 +76,9 @@ def by_turn(trace: Trace) -> Table:
         fed = [phase for phase in turn.phases if phase.phase == "prefill"]
         read = sum(phase.input_tokens for phase in fed)
         cached = read - sum(phase.computed_tokens for phase in fed)
-        said = [phase for phase in turn.phases if phase.phase == "decode"]
-        sampled, decode_s = sum(p.tokens for p in said), sum(p.wall_s for p in said)
-        ttft = next((p.ttft_s for p in said if p.ttft_s is not None), None)
+        decodes = [phase for phase in turn.phases if phase.phase == "decode"]
+        sampled, decode_s = sum(p.tokens for p in decodes), sum(p.wall_s for p in decodes)
+        ttft = next((p.ttft_s for p in decodes if p.ttft_s is not None), None)
         rows.append(
             (
                 f"{turn.number}",
@@ -98,7 +98,7 @@ def by_turn(trace: Trace) -> Table:
 
 
 def cut_off(trace: Trace) -> str:
-    """Where a question was left without an end, in a sentence; empty where none was."""
+    """Describe where a question was interrupted; empty where none was."""
     last = trace.cut_off
     if last is None:
         return ""
@@ -111,12 +111,12 @@ def cut_off(trace: Trace) -> str:
 
 
 def _when(ts: float, form: str) -> str:
-    """A time of day or a date; a question mark where a trace says what is none."""
+    """Format a time of day or a date; a question mark where the trace has no valid one."""
     return time.strftime(form, time.gmtime(ts)) if 0 < ts < 1e11 else "?"
 
 
 def _before(last: AnyEvent) -> str:
-    """What was going on, by the last that was recorded."""
+    """Name the last recorded activity."""
     if isinstance(last, RunStart):
         return "before the question was read"
     if isinstance(last, MessageEvent) and last.role != "assistant":
@@ -130,7 +130,7 @@ def _before(last: AnyEvent) -> str:
 
 
 def by_layer(trace: Trace) -> list[tuple[str, Table]]:
-    """For each phase with a profile its title and a row for each layer."""
+    """Return a title and a table of layers for each profiled phase."""
     tables = []
     for number, phase in enumerate(trace.phases, 1):
         if phase.layers:
@@ -141,7 +141,7 @@ def by_layer(trace: Trace) -> list[tuple[str, Table]]:
 
 
 def of_tuning(trace: Trace) -> list[str]:
-    """How passes were run and why, and what was corrected in which phase."""
+    """Describe how passes were executed and why, with corrections by phase."""
     settings = trace.header.tuning if trace.header is not None else {}
     if not settings:
         return ["the execution policy was not recorded"]
@@ -181,7 +181,7 @@ def _layer(layer: LayerRecord, wall: float) -> Sequence[str]:
 
 
 def of_many(found: Iterable[tuple[Path, Trace | TraceError]]) -> Table:
-    """One row for each file: when, what, with which model, and what it cost."""
+    """Return a row for each file: when, what, with which model, and its cost."""
     rows: list[Sequence[str]] = []
     for path, trace in found:
         if isinstance(trace, TraceError):
@@ -207,7 +207,7 @@ def of_many(found: Iterable[tuple[Path, Trace | TraceError]]) -> Table:
 
 
 def of_pairs(diff: Diff) -> Table:
-    """The phases of two runs side by side."""
+    """Return the phases of two runs side by side."""
     rows = [_pair(pair, diff.tokens_known) for pair in diff.phases]
     return Table(("phase", "tokens", "regime", "first", "second", "ratio", "note"), rows, (0, 2, 6))
 
@@ -233,7 +233,7 @@ def _pair(pair: PhasePair, tokens_known: bool) -> Sequence[str]:
 
 
 def verdict(diff: Diff) -> list[str]:
-    """The lines above and below the pairs: settings, tokens, regimes, times, answers."""
+    """Return the lines around the pairs: settings, tokens, regimes, times, answers."""
     lines = [
         f"{name}: {short(str(a), 60)} → {short(str(b), 60)}" for name, a, b in diff.settings
     ] or ["the settings are the same"]

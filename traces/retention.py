@@ -1,4 +1,4 @@
-"""Letting traces go: one at a time, those past an age, the oldest of a folder that is too large.
+"""Retention of traces: removes one, those past an age, or the oldest of a full folder.
 
 Nothing is removed that is being written, and nothing that is no trace. The limit of a folder is
 about files that were named by us, after their run: what a person named is theirs to remove.
@@ -20,7 +20,7 @@ from .append_log import is_being_written, is_trace
 SUFFIX = ".jsonl"
 LIMIT = "TRIPLEPOINT_TRACE_LIMIT"
 """The environment variable that says how large the traces of the state folder may be."""
-MOST_BYTES = 10**9
+MAX_BYTES = 10**9
 _OURS = re.compile(r"\d{8}-\d{6}-\d{3}-[0-9a-f]{6}")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([kMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -28,14 +28,14 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 @dataclass(frozen=True)
 class Removed:
-    """What went to keep a limit of size; what went for its age is not counted."""
+    """What a size limit removed; expired traces are not counted."""
 
     count: int
     nbytes: int
 
 
-def limit(environ: Mapping[str, str] = os.environ, default: object = MOST_BYTES) -> int | None:
-    """Return the bytes that the traces of the state folder may take together; None: no limit.
+def limit(environ: Mapping[str, str] = os.environ, default: object = MAX_BYTES) -> int | None:
+    """Return the maximum bytes of the state folder's traces; None for no limit.
 
     Raises:
         TraceError: `LIMIT` is no size; where it is not set, `default` counts, which `is_limit`.
@@ -54,7 +54,7 @@ def is_limit(value: object) -> bool:
 
 
 def with_stat(folder: Path) -> dict[Path, os.stat_result]:
-    """The trace files of a folder, the newest first, and what the file system says of each.
+    """Return the trace files of a folder, the newest first, with their status.
 
     What was just removed is not there; empty where there is no such folder.
     """
@@ -72,14 +72,14 @@ def with_stat(folder: Path) -> dict[Path, os.stat_result]:
     return {path: found[path] for path in newest}
 
 
-def enforce(folder: Path, most: int | None, days: float | None = None) -> Removed:
-    """Remove the oldest traces of a folder, of those that we named.
+def enforce(folder: Path, max_bytes: int | None, days: float | None = None) -> Removed:
+    """Remove the oldest traces of a folder, of those named by this package.
 
     They go until all traces take `most` bytes, and none was last written over `days` days ago;
     None is no such limit.
     """
     stats = with_stat(folder)
-    over = 0 if most is None else sum(about.st_size for about in stats.values()) - most
+    over = 0 if max_bytes is None else sum(about.st_size for about in stats.values()) - max_bytes
     expired = 0.0 if days is None else time.time() - days * 86_400
     count = nbytes = 0
     for path, about in reversed(stats.items()):  # the oldest first

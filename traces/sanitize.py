@@ -1,4 +1,4 @@
-"""Text that is safe to show: no character in it can steer a terminal or hide from the reader."""
+"""Escapes text for display, so that no character controls a terminal or is invisible."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 # C0 and C1 controls and DEL drive terminals; line and paragraph separators break lines; direction
 # marks reorder what is shown; what has no width, variation selectors and tag characters are
-# invisible; lone surrogates cannot be encoded, and the last two of the plane stand in no XML.
+# invisible; lone surrogates cannot be encoded, and the last two of the plane are invalid in XML.
 # Joiners (U+200C, U+200D) stay, and U+FE0F behind a sign: scripts and emoji are written with them.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
@@ -17,7 +17,7 @@ _UNSAFE_IN_BLOCK = re.compile(rf"(?![\n\t])(?:{_UNSAFE.pattern})")
 
 
 def printable(text: str, *, block: bool = False) -> str:
-    """The text with every unsafe character written as an escape such as ``\\x1b``.
+    """Escape every unsafe character, as in ``\\x1b``.
 
     Args:
         text: any text, also one with lone surrogates.
@@ -27,7 +27,7 @@ def printable(text: str, *, block: bool = False) -> str:
 
 
 def short(text: str, width: int) -> str:
-    """The text on one printable line of at most ``width`` characters, cut with ``…``."""
+    """Return one printable line of at most ``width`` characters, cut with ``…``."""
     line = printable(text[: width + 1])
     return line if len(line) <= width and len(text) <= width else line[: max(width - 1, 0)] + "…"
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of a trace's lines, from the models of the events.
+"""The JSON Schema of a trace's lines, derived from the event models.
 
     python -m triplepoint.traces.schema > docs/trace.schema.json
 
@@ -20,7 +20,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def line_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of one line of a trace."""
+    """Return the JSON Schema (draft 2020-12) of one line of a trace."""
     models = list(EVENT_TYPES.values())
     _, schema = TypeAdapter.json_schemas([(m, "validation", TypeAdapter(m)) for m in models])
     definitions: dict[str, Any] = schema["$defs"]
@@ -46,7 +46,7 @@ def line_schema() -> dict[str, Any]:
 
 
 def computed(model: type[Record]) -> dict[str, Any]:
-    """JSON Schema of the properties that a line holds beside the fields, by name."""
+    """Return the JSON Schema of a line's computed properties, by name."""
     getters = {name: getattr(model, name).fget for name in model.COMPUTED}
     return {
         name: TypeAdapter(get_type_hints(getter)["return"]).json_schema()
@@ -56,7 +56,7 @@ def computed(model: type[Record]) -> dict[str, Any]:
 
 
 def _untitled(value: Any, named: bool = False) -> Any:
-    """Without the titles that pydantic makes of names; ``named``: the keys are names."""
+    """Drop pydantic's generated titles; with ``named``, the keys are names."""
     if isinstance(value, list):
         return [_untitled(item) for item in value]
     if not isinstance(value, dict):
@@ -69,7 +69,7 @@ def _untitled(value: Any, named: bool = False) -> Any:
 
 
 def text() -> str:
-    """The schema as docs/trace.schema.json has it."""
+    """Return the schema as in docs/trace.schema.json."""
     return json.dumps(line_schema(), indent=1, sort_keys=True, ensure_ascii=True) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""When things happened: a run as spans inside spans, in whole nanoseconds.
+"""Converts a run to nested spans, in integer nanoseconds.
 
     run > turn > step > phase > pass
                       > tool
@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from .event_log import EventLog
 from .events import MessageEvent, PassEvent, PhaseEvent, RunEnd, RunStart, ToolEvent, TurnEnd
 
-_MOST_NS = 1 << 62  # what a signed 64-bit field of an export can hold
+_MAX_NS = 1 << 62  # what a signed 64-bit field of an export can hold
 
 
 @dataclass
 class PassSpan:
-    """A pass of a phase that other sequences had rows in."""
+    """A pass of a phase that it shared with other sequences."""
 
     event: PassEvent
     start: int
@@ -31,7 +31,7 @@ class PassSpan:
 
 @dataclass
 class Leaf:
-    """A phase or a tool call. Times are Unix nanoseconds."""
+    """A phase or a tool call; times are Unix nanoseconds."""
 
     event: PhaseEvent | ToolEvent
     start: int
@@ -42,7 +42,7 @@ class Leaf:
 
 @dataclass
 class StepSpan:
-    """One reply of the model: what was fed, what it wrote, and the calls that it made."""
+    """One reply of the model: what was fed, what it wrote, and its calls."""
 
     number: int
     leaves: list[Leaf] = field(default_factory=list)
@@ -61,16 +61,16 @@ class TurnSpan:
     question: str = ""
     close: TurnEnd | None = None
     outcome: RunEnd | None = None
-    """How the question ended; None when it was killed or still goes on."""
+    """How the question ended; None when it was killed or is still running."""
 
     @property
     def began(self) -> bool:
-        """Whether anything was said or done in it; else it only took over a conversation."""
+        """Return whether it has messages or calls; else it only took over a conversation."""
         return bool(self.question or self.close or any(step.number for step in self.steps))
 
     @property
     def leaves(self) -> Iterator[Leaf]:
-        """Its phases and tool calls, in order."""
+        """Yield its phases and tool calls, in order."""
         for step in self.steps:
             yield from step.leaves
 
@@ -87,25 +87,25 @@ class RunSpan:
 
     @property
     def leaves(self) -> Iterator[Leaf]:
-        """Its phases and tool calls, in order."""
+        """Yield its phases and tool calls, in order."""
         for turn in self.turns:
             yield from turn.leaves
 
     @property
     def begun(self) -> list[TurnSpan]:
-        """The turns that began: not those that hold only what came before a question."""
+        """Return the turns that began, without those of a history only."""
         return [turn for turn in self.turns if turn.began]
 
 
 def nanoseconds(seconds: float) -> int:
-    """Whole nanoseconds; 0 for what is no time."""
+    """Round seconds to integer nanoseconds; 0 for an invalid time."""
     if not math.isfinite(seconds) or seconds <= 0:
         return 0
-    return round(min(seconds * 1e9, _MOST_NS))
+    return round(min(seconds * 1e9, _MAX_NS))
 
 
 def of_runs(trace: EventLog) -> list[RunSpan]:
-    """The spans of each run of a trace, in order."""
+    """Return the spans of each run of a trace, in order."""
     return [_run(one) for one in trace.runs]
 
 
@@ -149,7 +149,7 @@ def _run(trace: EventLog) -> RunSpan:
 
 
 def _passes(events: list[PassEvent], at: int, end: int) -> Iterator[PassSpan]:
-    """One after the other, inside of their phase."""
+    """Place a phase's shared passes one after another inside it."""
     for event in events:
         ended = min(max(nanoseconds(event.ts), at), end)
         start = min(max(nanoseconds(event.ts) - nanoseconds(event.wall_s), at), ended)
@@ -158,7 +158,7 @@ def _passes(events: list[PassEvent], at: int, end: int) -> Iterator[PassSpan]:
 
 
 def _turn(run: RunSpan, number: int, at: int) -> TurnSpan:
-    """The turn that is running, or a new one that begins now."""
+    """Return the running turn, or a new one that begins now."""
     if not run.turns or run.turns[-1].number != number:
         before = run.turns[-1].end if run.turns else at
         run.turns.append(TurnSpan(number, start=max(at, before), end=max(at, before)))

@@ -1,4 +1,4 @@
-"""A trace as tables: runs, turns, phases, passes, tools, messages, layers; one dict a row.
+"""Converts a trace to tables: runs, turns, phases, passes, tools, messages, layers.
 
 The same rows are exported as CSV and Parquet, queried with SQL, and given as data frames. Every
 column has a type in `COLUMNS`, in SQL's words; every row has every column of its table.
@@ -96,7 +96,7 @@ _OF_A_PHASE = [name for name in COLUMNS["phases"] if hasattr(PhaseEvent, name)] 
 
 
 def rows(traces: EventLog | Iterable[EventLog], table: str) -> Iterator[Row]:
-    """The rows of one table over one trace or many.
+    """Yield the rows of one table, a dict each, over one trace or many.
 
     Raises:
         ValueError: there is no such table.
@@ -113,14 +113,14 @@ Part = tuple[EventLog, RunSpan, str]
 
 
 def parts(trace: EventLog) -> list[Part]:
-    """The runs of a trace, for those who want the rows of several tables."""
+    """Return the runs of a trace, for the rows of several tables."""
     name = "" if trace.path is None else str(trace.path)
     pairs = zip(trace.runs, of_runs(trace), strict=True)
     return [(one, span, name) for one, span in pairs]
 
 
 def rows_of(part: Part, table: str) -> Iterator[Row]:
-    """The rows of one table over one run."""
+    """Yield the rows of one table over one run."""
     one, span, name = part
     columns = COLUMNS[table]
     for row in _MAKERS[table](one, span):
@@ -183,7 +183,7 @@ def _turns(trace: EventLog, span: RunSpan) -> Iterator[Row]:
 
 
 def _numbered(span: RunSpan, kind: type[Any]) -> Iterator[tuple[int, Leaf, Any]]:
-    """Number from 1, leaf and event of each phase or tool call of a run."""
+    """Yield number from 1, leaf and event of each phase or tool call of a run."""
     leaves = [leaf for leaf in span.leaves if isinstance(leaf.event, kind)]
     for number, leaf in enumerate(leaves, 1):
         yield number, leaf, leaf.event

@@ -1,6 +1,6 @@
-"""A long text stands once in a file; where it comes again, its hash stands for it.
+"""Content-addressed texts: a long text is written once, and its hash replaces repeats.
 
-A tool's result is a ``tool`` event's and then a ``message``'s, an answer stands in three events,
+A tool's result is a ``tool`` event's and then a ``message``'s, an answer is in three events,
 and an agent reads the same file twice. The first event that has a text holds it. A later one has
 an empty field, and ``<field>_sha256`` says which text it is. So a run's file grows with what is
 new in it.
@@ -14,25 +14,25 @@ from typing import Any
 from .events import TEXT_FIELDS
 from .records import text_hash
 
-LEAST = 96  # characters that a text must have; a hash and its name take about as many
+MIN_CHARS = 96  # characters that a text must have; a hash and its name take about as many
 EMPTY = text_hash("")
 
 
 class DedupWriter:
-    """Leaves out the texts that a file holds already."""
+    """Replaces texts that the file already holds."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     def shorten(self, event: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-        """The event as it is to be written, and the hash of a text that it holds first.
+        """Return the event to write, and the hash of a new text in it.
 
         Call `keep` with the hash when the line is written: a text in a lost line is not known.
         """
         body = dict(event)
         field = TEXT_FIELDS.get(body.get("event", ""))
         text = body.get(field) if field else None
-        if field is None or not isinstance(text, str) or len(text) < LEAST:
+        if field is None or not isinstance(text, str) or len(text) < MIN_CHARS:
             return body, None
         digest = text_hash(text)
         if digest not in self._known:
@@ -43,23 +43,23 @@ class DedupWriter:
         return body, None
 
     def keep(self, digest: str | None) -> None:
-        """The text with this hash is in the file now."""
+        """Record that the file now holds the text with this hash."""
         if digest is not None:
             self._known.add(digest)
 
 
 class DedupReader:
-    """Puts the texts of a file back where they were left out."""
+    """Restores the replaced texts of a file."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
     def restore(self, data: dict[str, Any]) -> None:
-        """Fill in the text of an event's JSON, or learn it. Changes ``data``."""
+        """Fill in a replaced text of an event's JSON ``data``, or record a new one."""
         field = TEXT_FIELDS.get(str(data.get("event")))
         if field is None or not isinstance(text := data.get(field), str):
             return
-        if len(text) >= LEAST:
+        if len(text) >= MIN_CHARS:
             self._texts.setdefault(text_hash(text), text)
         elif not text:
             digest = data.get(f"{field}_sha256")

@@ -1,4 +1,4 @@
-"""The table of phases: what each one was, in which regime, how long, and how near the limit.
+"""The table of phases: each one's regime, time, and fraction of the roofline.
 
 Works from a trace alone. Plain text for pipes, rich for terminals; both from the same rows, and
 both show control characters of names, arguments and results only as escapes.
@@ -28,7 +28,7 @@ _GAP = 2
 _STYLES = {"compute": "red", "memory": "blue", "dispatch": "yellow", "tool": "dim", "title": "bold"}
 _CALL_WIDTH = 60
 _TITLE_WIDTH = 90
-_MOST_REGIMES = 8  # in the line below the table; a long chat goes through hundreds
+_MAX_REGIMES = 8  # in the line below the table; a long chat goes through hundreds
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Totals:
-    """What the whole trace cost."""
+    """The cost of the whole trace."""
 
     input_tokens: int
     """Tokens of the context over all passes, cached ones included."""
@@ -60,7 +60,7 @@ class Totals:
 
 
 def totals(trace: EventLog) -> Totals:
-    """Add up a trace; also one whose run was killed."""
+    """Add up a trace, even one whose run was killed."""
     prefills = [p for p in trace.phases if p.phase == "prefill"]
     decodes = [p for p in trace.phases if p.phase == "decode"]
     sampled = sum(p.tokens for p in decodes)
@@ -82,7 +82,7 @@ def totals(trace: EventLog) -> Totals:
 
 
 def rows(trace: EventLog) -> list[Row]:
-    """The lines of a trace, in the order in which they were recorded, titled by turn if many."""
+    """Return the lines of a trace, in recorded order, titled by turn if many."""
     turns = trace.turns
     lines: list[Row] = []
     for turn in turns:
@@ -95,7 +95,7 @@ def rows(trace: EventLog) -> list[Row]:
 
 
 def phase_row(phase: PhaseEvent) -> Row:
-    """One phase; the predicted bound only where it was another."""
+    """Return the line of a phase; the predicted bound only where it differs."""
     if not phase.tokens:  # pages were shared, or came from disk
         return Row(
             (
@@ -128,37 +128,38 @@ def _share(phase: PhaseEvent) -> str:
 
 
 def tool_row(tool: ToolEvent) -> Row:
-    """One tool call, with the size of its result or its error."""
+    """Return the line of a tool call, with the size of its result or its error."""
     outcome = f"error: {tool.error}" if tool.error else f"{len(tool.result):,} characters"
     call = short(call_text(tool.name, tool.arguments), _CALL_WIDTH)
     return Row((f"  {call}: {short(outcome, _CALL_WIDTH)}", duration(tool.duration_s)), "tool")
 
 
 def call_text(name: str, arguments: Mapping[str, Any]) -> str:
-    """The call as Python would write it: ``read_file(path="app.log")``."""
+    """Format a call in Python syntax: ``read_file(path="app.log")``."""
     pairs = (f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in arguments.items())
     return f"{name}({', '.join(pairs)})"
 
 
 def limit_name(phase: PhaseEvent) -> str:
-    """What the share is a share of: the arithmetic peak, the bandwidth of a memory level, or the
-    time (busy: what barriers and dispatch left for the kernels)."""
+    """Return what the share is of: peak arithmetic, a memory level's bandwidth, or the time (busy:
+    the part outside barriers and dispatch).
+    """
     if phase.observed == "memory":
         return phase.memory_level or "memory"
     return {"compute": "peak", "dispatch": "busy", "unknown": ""}[phase.observed]
 
 
 def transitions(trace: EventLog) -> str:
-    """The regimes that the run went through, in order: neighbors that come again are counted."""
+    """Describe the sequence of regimes, with repeated neighbors counted."""
     names = [phase.regime for phase in trace.phases if phase.tokens][:1]
     names += [after.regime for _, after in trace.transitions]
     parts = _counted(names)
-    more = len(parts) - _MOST_REGIMES
-    return " → ".join(parts[:_MOST_REGIMES] + ([f"… ({more} more)"] if more > 0 else []))
+    more = len(parts) - _MAX_REGIMES
+    return " → ".join(parts[:_MAX_REGIMES] + ([f"… ({more} more)"] if more > 0 else []))
 
 
 def _counted(names: Sequence[str]) -> list[str]:
-    """``a b a b a c`` as ``(a → b) × 2``, ``a``, ``c``: from the left, what saves the most."""
+    """Shorten ``a b a b a c`` to ``(a → b) × 2``, ``a``, ``c``: greedily from the left."""
     parts: list[str] = []
     at = 0
     while at < len(names):
@@ -176,7 +177,7 @@ def _counted(names: Sequence[str]) -> list[str]:
 
 
 def summary(trace: EventLog) -> list[str]:
-    """The lines below the table."""
+    """Return the lines below the table."""
     sums = totals(trace)
     lines = [f"regimes: {path}"] if (path := transitions(trace)) else []
     parts = []
@@ -198,14 +199,14 @@ def summary(trace: EventLog) -> list[str]:
 
 
 def torn_text(trace: EventLog) -> str:
-    """How the unfinished last line of a file begins, in a sentence; empty where there is none."""
+    """Quote the beginning of a torn last line; empty where there is none."""
     if trace.torn is None:
         return ""
     return f"incomplete: the last line is cut off: {short(trace.torn, 60)}"
 
 
 def fewer_passes(trace: EventLog) -> list[str]:
-    """What the decodes had without a pass of its own for each token; nothing if there was none."""
+    """Describe the decoded tokens that needed no pass of their own; empty for none."""
     decodes = [phase for phase in trace.phases if phase.phase == "decode"]
     drafted, forced = (
         sum(getattr(p, f"{n}_tokens") for p in decodes) for n in ("drafted", "forced")
@@ -227,7 +228,7 @@ def fewer_passes(trace: EventLog) -> list[str]:
 
 
 def _by_source(decodes: Sequence[PhaseEvent]) -> str:
-    """How much of what each source drafted was right, where it was not the context alone."""
+    """Describe each source's draft acceptance, unless only the context drafted."""
     found: dict[str, list[DraftRecord]] = {}
     for phase in decodes:
         for record in phase.drafts:
@@ -243,7 +244,7 @@ def _by_source(decodes: Sequence[PhaseEvent]) -> str:
 
 
 def states_and_experts(trace: EventLog) -> list[str]:
-    """What a hybrid model's states took, and which experts of a sparse one were read."""
+    """Describe a hybrid model's states and the experts read of a sparse one."""
     model = trace.header.model if trace.header is not None else None
     lines = []
     if model is not None and model.state_bytes:
@@ -263,14 +264,14 @@ def states_and_experts(trace: EventLog) -> list[str]:
 
 
 def _experts(trace: EventLog, kind: str) -> float:
-    """Distinct experts that a layer touched in a pass, on average over all passes of a kind."""
+    """Return the mean distinct experts per layer and pass, over all passes of a kind."""
     phases = [p for p in trace.phases if p.phase == kind and p.experts is not None and p.passes]
     passes = sum(phase.passes for phase in phases)
     return sum((phase.experts or 0.0) * phase.passes for phase in phases) / max(1, passes)
 
 
 def _bytes(count: float) -> str:
-    """Bytes in thousands, three digits or so."""
+    """Format bytes by powers of 1,000, with about three digits."""
     for unit in ("B", "kB", "MB"):
         if count < 999.5:
             return f"{count:.3g} {unit}"
@@ -279,7 +280,7 @@ def _bytes(count: float) -> str:
 
 
 def company(trace: EventLog) -> list[str]:
-    """What was computed in passes that others had rows in; nothing if there were none."""
+    """Describe the work in passes shared with other sequences; empty for none."""
     shares = [phase.shared for phase in trace.phases if phase.shared is not None]
     if not (count := sum(share.passes for share in shares)):
         return []
@@ -293,7 +294,7 @@ def company(trace: EventLog) -> list[str]:
 
 
 def miss_text(miss: MissRecord) -> str:
-    """Why tokens were recomputed, on one line."""
+    """Explain on one line why tokens were recomputed."""
     whose = "" if miss.message is None else f" of message {miss.message}"
     why = f": {short(miss.why, 80)}" if miss.why else ""
     return (
@@ -303,7 +304,7 @@ def miss_text(miss: MissRecord) -> str:
 
 
 def plain(trace: EventLog, width: int | None = None) -> str:
-    """The timeline as plain text, for pipes and files; ends without a newline.
+    """Return the timeline as plain text, for pipes and files; ends without a newline.
 
     Args:
         width: columns of a terminal without colors, as for `rich`.
@@ -316,10 +317,10 @@ def plain(trace: EventLog, width: int | None = None) -> str:
 
 
 def rich(trace: EventLog, width: int | None = None) -> RenderableType:
-    """The timeline as a rich renderable, for terminals: the plain one in colors.
+    """Return the timeline as a colored rich renderable, for terminals.
 
     Args:
-        width: columns of the terminal; on a narrow one a star stands for the wrong predictions,
+        width: columns of the terminal; on a narrow one a star replaces the wrong predictions,
             and on a narrower one columns are left out.
     """
     from rich.console import Group
@@ -336,7 +337,7 @@ def rich(trace: EventLog, width: int | None = None) -> RenderableType:
 
 
 def _table(trace: EventLog, width: int | None = None) -> list[tuple[list[str], str]]:
-    """Padded cells and kind of each line; the column of predictions only where it is needed."""
+    """Yield the padded cells and the kind of each line; predictions only where needed."""
     body = rows(trace)
     phases = [row.cells for row in body if row.kind not in ("tool", "title")]
     widths = [max(len(c[i]) for c in [HEADINGS, *phases]) + _GAP for i in range(len(HEADINGS))]
@@ -368,7 +369,7 @@ def _table(trace: EventLog, width: int | None = None) -> list[tuple[list[str], s
 
 
 def _padded(cells: tuple[str, ...], widths: list[int], star: bool) -> list[str]:
-    """Text columns to the left, with the gap before them, numbers to the right."""
+    """Pad cells, gap included: text to the left, numbers to the right."""
     if star:
         before, after = cells[:_PREDICTED], cells[_PREDICTED + 1 :]
         cells = (*before, "*" if cells[_PREDICTED] else "", *after)
@@ -380,7 +381,7 @@ def _padded(cells: tuple[str, ...], widths: list[int], star: bool) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it: ``840 µs``, ``3.1 ms``, ``12.4 s``, ``3 min 05 s``."""
+    """Format a time with a suitable unit: ``840 µs``, ``3.1 ms``, ``12.4 s``, ``3 min 05 s``."""
     if 0 < seconds < 1e-6:
         return f"{seconds * 1e9:.0f} ns"
     if seconds < 1e-3:
@@ -395,7 +396,7 @@ def duration(seconds: float) -> str:
 
 
 def rate(per_second: float) -> str:
-    """Tokens per second: ``14,200``, ``88.5``, ``3.21``."""
+    """Format tokens per second: ``14,200``, ``88.5``, ``3.21``."""
     if per_second >= 1000:
         return f"{per_second:,.0f}"
     return f"{per_second:.1f}" if per_second >= 10 else f"{per_second:.2f}"

@@ -1,4 +1,4 @@
-"""Traces as one HTML page that needs no network: ``triplepoint trace view``.
+"""The viewer: traces as one self-contained HTML page, ``triplepoint trace view``.
 
 Everything in a trace is foreign text. Here control characters become escapes, and the page's data
 is JSON in which nothing can end its element; in the page every text is set as text, never as
@@ -34,7 +34,7 @@ _TOOL_FIELDS = ("turn", "step", "name", "duration_s", "effect", "decision", "dec
 
 
 def page(traces: Iterable[Trace]) -> str:
-    """The page for the runs of these traces, in their order."""
+    """Return the page for the runs of these traces, in their order."""
     pool = Texts()
     runs = [
         Run(one, span, pool)
@@ -54,14 +54,14 @@ def page(traces: Iterable[Trace]) -> str:
 
 
 class Texts:
-    """Long texts of a page, each once."""
+    """The long texts of a page, each stored once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        """The text's place in the list."""
+        """Return the text's index in the list."""
         if text not in self._numbers:
             self._numbers[text] = len(self.texts)
             self.texts.append(text)
@@ -69,7 +69,7 @@ class Texts:
 
 
 class Run:
-    """What the page is told of one run: messages and calls (items), phases and calls (leaves)."""
+    """The page's data on one run: messages and calls (items), phases and calls (leaves)."""
 
     def __init__(self, trace: Trace, span: RunSpan, pool: Texts) -> None:
         self._trace = trace
@@ -83,7 +83,7 @@ class Run:
                 self._messages[event.turn].append(event)
 
     def data(self) -> Json:
-        """The run as JSON."""
+        """Return the run as JSON."""
         turns = []
         for turn in self._span.begun:
             first_leaf, first_item = len(self._leaves), len(self._items)
@@ -111,7 +111,7 @@ class Run:
         }
 
     def diagram(self) -> str:
-        """The phase diagram, with the numbers of the leaves that `data` gives."""
+        """Return the phase diagram, with the leaf numbers of `data`."""
         return phase_diagram(self._trace, [leaf for t in self._span.begun for leaf in t.leaves])
 
     def _about(self) -> Json:
@@ -129,9 +129,9 @@ class Run:
         }
 
     def _add_turn(self, number: int, leaves: list[Leaf]) -> None:
-        """The items of a turn in the order of the conversation, linked with its leaves."""
+        """Add the items of a turn in conversation order, linked with its leaves."""
         fed: dict[int, int] = {}  # step to the last item that its prefill read
-        said: dict[int, int] = {}  # step to the item that its decode wrote
+        replies: dict[int, int] = {}  # step to the item that its decode wrote
         ran = [leaf for leaf in leaves if isinstance(leaf.event, ToolEvent)]  # not a client's calls
         order: list[MessageEvent | Leaf] = [*self._messages[number], *ran]
         order.sort(key=lambda part: (part if isinstance(part, MessageEvent) else part.event).seq)
@@ -143,7 +143,7 @@ class Run:
                     # Its result is read at the beginning of the next step.
                     fed[part.event.step + 1] = calls[id(part)]
             elif part.role == "assistant":
-                said[part.step] = self._item("assistant", part, part.content)
+                replies[part.step] = self._item("assistant", part, part.content)
             elif part.role != "tool" or not ran:  # a tool's message repeats its call's result
                 fed[part.step] = self._item(part.role, part, part.content)
         for leaf in leaves:
@@ -151,7 +151,7 @@ class Run:
             if isinstance(event, ToolEvent):
                 item = calls[id(leaf)]
             else:
-                item = (fed if event.phase == "prefill" else said).get(event.step)
+                item = (fed if event.phase == "prefill" else replies).get(event.step)
             self._leaf(leaf, item)
 
     def _item(self, role: str, event: MessageEvent | ToolEvent, text: str) -> int:

@@ -41,17 +41,17 @@ _ABOVE = re.compile(r"[^ -~]")
 
 
 def new_run_id(now: float | None = None) -> str:
-    """A fresh run identifier, e.g. ``20260131-235959-123-9f3a1c``: it sorts by time (UTC)."""
+    """Return a new run identifier, e.g. ``20260131-235959-123-9f3a1c``: it sorts by time (UTC)."""
     now = time.time() if now is None else now
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     return f"{stamp}-{int(now * 1000) % 1000:03d}-{secrets.token_hex(3)}"
 
 
 class TraceWriter(Closing):
-    """Appends events to a trace file. Any thread may write.
+    """Appends events to a trace file; thread-safe.
 
     Args:
-        path: the file; what it already holds is kept, and a torn tail is sealed.
+        path: the file; what it already holds stays, and a torn tail is sealed.
         run: the run's identifier; a fresh one if not given.
         redact: write neither text nor token ids (see `redact`).
 
@@ -93,11 +93,11 @@ class TraceWriter(Closing):
             self._file.close()
 
     def _seal(self, torn_bytes: int) -> str:
-        """The line that marks a torn tail, through the same pipeline."""
+        """Return the line that marks a torn tail, through the same pipeline."""
         return self._render(SealedEvent(torn_bytes=torn_bytes).model_dump())
 
     def _render(self, body: dict[str, Any]) -> str:
-        """The line of an event, given as its dumped fields."""
+        """Return the line of an event, given its dumped fields."""
         line: Any = body
         for processor in self._pipeline:
             line = processor(None, "append", line)
@@ -105,7 +105,7 @@ class TraceWriter(Closing):
 
 
 class Stamp:
-    """Processor that puts ``v``, ``seq``, ``ts`` and ``run`` first; keeps a ``ts`` that is set."""
+    """Puts ``v``, ``seq``, ``ts`` and ``run`` first; an existing ``ts`` stays."""
 
     def __init__(self, run: str) -> None:
         self.last: tuple[int, float, str] = (-1, 0.0, run)
@@ -123,7 +123,7 @@ class Stamp:
 
 
 def to_json(event: Mapping[str, Any]) -> str:
-    """One line of JSON. What JSON lacks is written as text: NaN, bytes, paths, anything else."""
+    """Serialize to a JSON line; NaN, bytes, paths and other types become text."""
     try:
         # pydantic's writer takes a quarter of the time of `json`, but cannot write everything.
         return pydantic_core.to_json(event, inf_nan_mode="strings", fallback=_fallback).decode()
@@ -139,24 +139,24 @@ def to_json(event: Mapping[str, Any]) -> str:
 
 
 def to_json_line(logger: object, name: str, event: Mapping[str, Any]) -> str:
-    """Processor for `to_json`."""
+    """Serialize as `to_json`, as a processor."""
     return to_json(event)
 
 
 def to_ascii(logger: object, name: str, line: str) -> str:
-    """Escapes what is above ASCII's printable range; `to_json` has escaped what is below."""
+    """Escape characters above ASCII's printable range; `to_json` has escaped those below."""
     if line.isascii() and "\x7f" not in line:
         return line
     return _ABOVE.sub(_escape, line)
 
 
 def _escape(found: re.Match[str]) -> str:
-    """One character as JSON's ``\\uXXXX``, or two of them."""
+    """Return one character as JSON's ``\\uXXXX``, or two of them."""
     return json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f"
 
 
 def _plain(value: Any) -> Any:
-    """The value with text keys, and numbers that JSON has no sign for as text."""
+    """Return the value with text keys, and with NaN and infinities as text."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -167,7 +167,7 @@ def _plain(value: Any) -> Any:
 
 
 def _fallback(value: object) -> object:
-    """What is no JSON type: numpy numbers by their value, sets as lists, the rest as text."""
+    """Convert non-JSON types: numpy numbers by value, sets to lists, the rest to text."""
     item = getattr(value, "item", None)
     if callable(item):
         return _plain(item())
@@ -181,7 +181,7 @@ def _fallback(value: object) -> object:
 _dumps = json.JSONEncoder(
     ensure_ascii=True,
     allow_nan=False,
-    check_circular=False,  # what is circular is nested too deeply, and told so
+    check_circular=False,  # what is circular is nested too deeply, and gets that error
     separators=(",", ":"),
     default=_fallback,
 ).encode

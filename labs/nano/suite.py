@@ -25,11 +25,11 @@ from triplepoint.errors import TriplepointError
 from triplepoint.runtime.suites.suite_files import FOLLOW_UP, Folder, Talk, Turn, read_suite
 from triplepoint.runtime.suites.verdict import (
     accept,
+    as_evidence,
     evidence,
     invented,
     says_cannot,
     says_none,
-    told,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _ask(agent: Agent, questions: list[str], results: list[str]) -> tuple[str, s
                 arguments = event.arguments
                 calls.append(f"{event.name}({json.dumps(arguments, ensure_ascii=False)})")
             elif isinstance(event, ToolCallFinished):
-                results.append(told(event.result, event.error, arguments, questions))
+                results.append(as_evidence(event.result, event.error, arguments, questions))
             elif isinstance(event, RunFinished):
                 answer, status = event.result.answer, event.result.status
     except TriplepointError as error:

@@ -1,1 +1,1 @@
-"""The agent: append, generate, act, until there is an answer."""
+"""The agent loop: append, generate, act, until there is an answer."""

@@ -1,4 +1,4 @@
-"""Whether an answer says, in plain words, that what was asked for is not there."""
+"""Detects answers which state that the requested thing does not exist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _QUOTED = re.compile(r"```.*?```|`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|„[^“”\n]*[“”]", re.DOTALL)
 _LINE = re.compile(r"^(?:\d+\t|[^:\n]+:\d+:)(.*)", re.MULTILINE)
-BEFORE = 6  # characters before such words that stand with them in a line which is told
+BEFORE = 6  # characters before such words that may belong to a quoted line
 _ABSENT = re.compile(
     r"\bno (?:such|match(?:es|ing)?|mention|information|entry|evidence|record|reference|file|folder"
     r"|line|key|setting|value|section|definition)\b"
@@ -28,11 +28,13 @@ _ABSENT = re.compile(
 
 
 def says_absent(answer: str, results: str = "") -> bool:
-    """Whether it says so itself: not in quotation marks, and not in words of a file's line.
+    """Return whether an answer itself states absence, outside quotations and file lines.
 
     results: what was read, as the tools returned it.
     """
     bare = _QUOTED.sub(" ", answer)
     lines = "\n".join(_LINE.findall(results))
-    said = (bare[max(match.start() - BEFORE, 0) : match.end()] for match in _ABSENT.finditer(bare))
-    return any(one.strip() not in lines for one in said)
+    clauses = (
+        bare[max(match.start() - BEFORE, 0) : match.end()] for match in _ABSENT.finditer(bare)
+    )
+    return any(one.strip() not in lines for one in clauses)

@@ -1,4 +1,4 @@
-"""The agent: answers questions about files by calling tools, one conversation on one session.
+"""The agent: answers questions about files with tools, in one conversation on one session.
 
 agent = Agent(Engine.load("nano"), workspace="examples/incident")
 result = agent.run("What's the error in app.log?")
@@ -88,7 +88,7 @@ class Agent(Generic[Output], ProcessBound):
         policy: which calls may run: a `Policy`, "read-only" (tools that only read) or "yes" (all).
         result_tokens: maximum tokens per tool result; default: a share of the context.
         context: maximum tokens of the conversation; default: the engine's context.
-        trace: file to append to; default: a new one in the state folder; False: kept in memory.
+        trace: file to append to; default: a new one in the state folder; False: in memory.
         redact: write neither text nor token ids to that file.
         profile: record the time of each layer in every phase.
         thinking: whether a model that can think does so before it answers; None: the model decides,
@@ -101,7 +101,7 @@ class Agent(Generic[Output], ProcessBound):
         sampling: how tokens are picked; default: the model file's settings, else greedy.
         compact: when the context is full, remove old tool results instead of ending the run.
         repetition_stop: stop a reply that only repeats itself. An answer ends with a notice; a call
-            is not run, and the model is told once.
+            is not run, and the model is warned once.
         answer_forms: if the model's file declares forms of its answers, as nano's does, hold the
             model to them: what it quotes then comes from the question or a result.
         output_type: type of the answers: a pydantic model, a dataclass, ``list[int]``, … or a JSON
@@ -112,7 +112,7 @@ class Agent(Generic[Output], ProcessBound):
             default: all, except for models that were trained on the bare loop, such as nano, and
             models on a server.
         grounded: an answer with a fact that no line of what was read carries is not taken: the
-            model is asked once more, with the cited lines, and else the answer is that nothing was
+            model gets one more try, with the cited lines, and else the answer is that nothing was
             found.
 
     Raises:
@@ -203,7 +203,7 @@ class Agent(Generic[Output], ProcessBound):
         self._start(trace)
 
     def _start(self, trace: str | Path | bool | None) -> None:
-        """Begin a conversation with a trace of its own."""
+        """Start a conversation with its own trace."""
         self.results = ToolOutputStore(
             self._result_tokens, lambda text: self.conversation.count(text), lambda: self.messages
         )
@@ -218,7 +218,7 @@ class Agent(Generic[Output], ProcessBound):
 
     @property
     def setup(self) -> RunSetup:
-        """The settings of its next run."""
+        """Return the settings of the next run."""
         return RunSetup(
             self.engine,
             self.conversation,
@@ -233,17 +233,17 @@ class Agent(Generic[Output], ProcessBound):
 
     @property
     def messages(self) -> list[Message]:
-        """What was said so far, as the model has it: notes where `compact` removed results."""
+        """Return the messages as the model has them, with notes where `compact` removed results."""
         return self.conversation.messages
 
     @property
     def turn(self) -> int:
-        """Number of the last question."""
+        """Return the number of the last question."""
         return self.conversation.turn
 
     @property
     def trace(self) -> Trace:
-        """The trace of the conversation; begun when first needed."""
+        """Return the conversation's trace; it starts on first use."""
         if self._trace is None:
             self._trace = begin_trace(self._trace_path, redact=self._redact)
             weakref.finalize(self, self._trace.close)
@@ -259,10 +259,10 @@ class Agent(Generic[Output], ProcessBound):
         preview: Callable[..., str] | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Give the agent one more tool, as a decorator; see `triplepoint.tool`.
+        """Register a function as a tool, as a decorator; see `triplepoint.tool`.
 
         Raises:
-            AgentError: the conversation has begun; the model has been told of its tools.
+            AgentError: the conversation has begun; the model has its tools already.
         """
 
         def add(decorated: Callable[..., Any]) -> Tool[..., Any]:
@@ -289,7 +289,7 @@ class Agent(Generic[Output], ProcessBound):
                 answer; `last_result` has what there was of it.
             ContextOverflowError: something did not fit in the context; says how long what was.
             PassCancelledError: `stop` was called.
-            AgentError: the question is empty or no text, the conversation cannot go on, or the
+            AgentError: the question is empty or no text, the conversation cannot continue, or the
                 answer does not fit output_type.
             TraceError: the trace cannot be written.
         """
@@ -311,12 +311,12 @@ class Agent(Generic[Output], ProcessBound):
         return self._events(task)
 
     def resume(self, task: str, new: Sequence[Message], step: int) -> Iterator[AgentEvent]:
-        """As `stream`, from the middle of a run: the messages `new` are fed, and a step asked for.
+        """Continue a run in the middle, as `stream`: feed the messages `new`, then take a step.
 
         Args:
             task: the question of the run.
             new: what the model has not read yet, such as the results of its last calls.
-            step: number of the step that is asked for.
+            step: number of the step to take.
         """
         return self._events(task, new, step)
 
@@ -350,20 +350,21 @@ class Agent(Generic[Output], ProcessBound):
             self._running = False
 
     async def run_async(self, task: str) -> RunResult[Output]:
-        """As `run`, in an event loop; cancelling it ends the run and keeps the conversation."""
+        """Answer a question, as `run`, in an event loop; cancelling keeps the conversation."""
         from .aio import last_of
 
         return result_of(await last_of(self.stream_async(task)))
 
     def stream_async(self, task: str) -> AsyncGenerator[AgentEvent]:
-        """As `stream`, in an event loop. Leave it early inside of `contextlib.aclosing(…)`, which
-        ends the run and keeps the conversation; a bare `break` does so some time later."""
+        """Yield events, as `stream`, in an event loop. Leave early inside `contextlib.aclosing(…)`,
+        which ends the run and keeps the conversation; a bare `break` does so some time later.
+        """
         from .aio import in_thread
 
         return in_thread(lambda: self.stream(task), self.stop)
 
     def undo(self) -> str:
-        """Forget the last question and everything since; returns the question.
+        """Forget the last question and everything since; return the question.
 
         Nothing is recomputed. Changes that tools made are not undone.
 
@@ -384,13 +385,13 @@ class Agent(Generic[Output], ProcessBound):
         self.conversation.load_history(messages_of(turns, self.config.system))
 
     def fork(self, *, trace: str | Path | bool | None = None) -> Agent[Output]:
-        """Another agent that continues from here with the same tools; this one is unchanged.
+        """Return a copy that continues from here with the same tools; this one is unchanged.
 
         On a local engine nothing is recomputed: both share the KV cache up to here. Without
         `trace` its trace is a new file, or kept in memory where this agent's is.
 
         Raises:
-            AgentError: a run goes on.
+            AgentError: a run is active.
         """
         self._check_idle()
         other: Agent[Output] = object.__new__(type(self))
@@ -406,21 +407,21 @@ class Agent(Generic[Output], ProcessBound):
         return other
 
     def trace_to(self, path: str | Path | bool) -> None:
-        """Write the trace to this file (see ``trace``); an AgentError once it has started."""
+        """Write the trace to this file (see ``trace``); raise AgentError once it has started."""
         if self._trace is not None:
             raise AgentError("the trace has started; set its path before the first question")
         check_trace(path)
         self._trace_path = path
 
     def prefill_system(self) -> int:
-        """Read the system message and the tools before the first question; returns their tokens.
+        """Prefill the system message and the tools; return their number of tokens.
 
         Neither this agent nor its forks read them again. Returns 0 if there was nothing to do.
         """
         return 0 if self._running else self.conversation.prefill_system()
 
     def as_tool(self, name: str, description: str, *, effect: Effect = "read") -> Tool[..., Any]:
-        """This agent as a tool of another: each call asks a fork of it, which is then dropped.
+        """Return this agent as a tool of another: each call asks a temporary fork of it.
 
         A fork shares what this conversation has read (see `fork`): at least the system message and
         the tools, which the first call reads for all (see `prefill_system`). Calls are independent
@@ -428,7 +429,7 @@ class Agent(Generic[Output], ProcessBound):
 
         Args:
             name: of the tool.
-            description: what the model is told of it.
+            description: for the model.
             effect: what it can do at worst; say more than "read" where its policy allows more.
         """
         check_text("name", name, needed=True)
@@ -443,7 +444,7 @@ class Agent(Generic[Output], ProcessBound):
         return make_tool(name=name, effect=effect)(ask)
 
     def compact(self) -> str:
-        """Remove tool results before the last question from the context; returns which.
+        """Remove tool results before the last question from the context; describe which.
 
         The tokens after the first of them are read again. The trace has what was removed.
 
@@ -459,7 +460,7 @@ class Agent(Generic[Output], ProcessBound):
         return dropped_text(phase)
 
     def reset(self) -> None:
-        """An empty conversation, and another run in the trace's file; not while a run is active."""
+        """Start an empty conversation, as another run in the trace's file; no run may be active."""
         self._check_idle()
         if self._trace is not None and self._trace.events:
             self._trace.close()
@@ -487,7 +488,7 @@ class Agent(Generic[Output], ProcessBound):
     def _local_conversation(
         self, engine: Engine, config: AgentConfig, tools: ToolSet
     ) -> tuple[LocalConversation, ToolSet]:
-        """An empty conversation, and its tools: without those of servers that have no grammar."""
+        """Start an empty conversation; MCP servers without a grammar lose their tools."""
         template, notes = self._chat_template, list[str]()
         optional = {one.name for one in tools if isinstance(one, SchemaTool)}
         while True:
@@ -515,7 +516,7 @@ class Agent(Generic[Output], ProcessBound):
         self.conversation.stop()
 
     def close(self) -> None:
-        """Close the trace file, and what the harness holds; nothing more can be asked."""
+        """Close the trace file and the harness; no more questions can be asked."""
         self.harness.close()
         if self._trace is not None:
             self._trace.close()
@@ -528,27 +529,27 @@ class Agent(Generic[Output], ProcessBound):
 
     @property
     def notes(self) -> list[str]:
-        """Notes on workarounds for gaps in the model file or a tool's schema."""
+        """Return notes on workarounds for gaps in the model file or a tool's schema."""
         return self.setup.notes
 
     @property
     def session(self) -> Session:
-        """The tokens in the engine, and their KV cache."""
+        """Return the session: the tokens in the engine and their KV cache."""
         return self._local.session
 
     @property
     def ledger(self) -> TokenLedger:
-        """The same tokens, and whose they are."""
+        """Return the session's tokens with their origins."""
         return self._local.ledger
 
     @property
     def chat(self) -> Chat:
-        """The model's chat format."""
+        """Return the model's chat format."""
         return self._local.chat
 
     @property
     def grammar(self) -> CallGrammar:
-        """The grammar of its tool calls."""
+        """Return the grammar of the tool calls."""
         return self._local.grammar
 
     @property

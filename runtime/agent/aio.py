@@ -1,4 +1,4 @@
-"""A stream of events in an event loop: the run works in a thread, its events cross over."""
+"""Runs an event stream in a thread and yields its events in an event loop."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_AHEAD = 256  # events that may wait for whoever reads them; then the run waits
+_AHEAD = 256  # events that may be buffered for the reader; then the run waits
 
 
 async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -> AsyncGenerator[T]:
-    """What an iterator gives, which is made and run in a thread of its own.
+    """Yield the items of an iterator that is built and run in its own thread.
 
     Args:
         make: makes the iterator.
@@ -72,7 +72,7 @@ async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -
 
 
 async def last_of(events: AsyncGenerator[T]) -> T | None:
-    """The last of some events, which are closed then however it comes."""
+    """Return the last event; close the stream in any case."""
     last = None
     async with aclosing(events):
         async for last in events:  # noqa: B007

@@ -1,4 +1,4 @@
-"""Making room in a full context: results of tools go, the oldest first, and a note stays.
+"""Compaction of a full context: evicts the oldest tool results and leaves a note for each.
 
 It works on tokens: everything else stays exactly as it was read and written, so questions stay, and
 so do calls and what short results say of them. Files that are in hand go last.
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
     from ..conversation.messages import Message
 
-LEAST = 48  # tokens of a result that is worth a note in its place
+MIN_TOKENS = 48  # tokens of a result that is worth a note in its place
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """A result that was taken out.
+    """A tool result that was evicted.
 
     Attributes:
         message: its index in the conversation.
@@ -36,7 +36,7 @@ class Dropped:
     left: int
 
     def as_dict(self) -> dict[str, Any]:
-        """For the trace."""
+        """Return the fields as a trace records them."""
         return asdict(self)
 
 
@@ -47,22 +47,22 @@ def compacted(
     missing: int | None,
     in_hand: Collection[int] = (),
 ) -> tuple[TokenLedger, list[Dropped]]:
-    """A ledger without results of tools, and what was taken out.
+    """Return a ledger with tool results evicted, and the evicted results.
 
     Args:
         ledger: stays as it is.
-        encode: makes tokens of the note that stands in a result's place.
+        encode: makes tokens of the note that replaces a result.
         before: results of messages from this one on stay.
         missing: tokens to save; None takes out all.
         in_hand: messages that go last.
     """
     made = TokenLedger()
     dropped: list[Dropped] = []
-    notes: dict[int, list[int]] = {}  # by the place of what they stand for
+    notes: dict[int, list[int]] = {}  # by the index of the message that they replace
     for span in sorted(ledger.spans, key=lambda one: (one.message in in_hand, one.start)):
         old = span.origin == "tool_result" and span.message is not None and span.message < before
         enough = missing is not None and sum(one.tokens - one.left for one in dropped) >= missing
-        if not old or span.tokens < LEAST or enough:
+        if not old or span.tokens < MIN_TOKENS or enough:
             continue
         note = encode(_note(span.label, span.tokens))
         if len(note) < span.tokens:
@@ -78,7 +78,7 @@ def compacted(
 
 
 def files_in_hand(messages: Sequence[Message]) -> set[int]:
-    """The results that show files as they are now: neither changed nor read again since."""
+    """Return the results that show the current state of files: not changed or reread since."""
     last: dict[str, int] = {}
     for number, message in enumerate(messages):
         last |= dict.fromkeys(message.seen, number)
@@ -90,7 +90,7 @@ def _note(label: str, tokens: int) -> str:
 
 
 def with_notes(messages: Sequence[Message], dropped: Sequence[Dropped]) -> list[Message]:
-    """The messages as the model has them now: they may be rendered again, for another one."""
+    """Return the messages with a note in place of each evicted result."""
     notes = {one.message: _note(one.label, one.tokens) for one in dropped}
     return [
         replace(one, content=notes[number]) if number in notes else one
@@ -99,7 +99,7 @@ def with_notes(messages: Sequence[Message], dropped: Sequence[Dropped]) -> list[
 
 
 def moved(position: int, spans: Sequence[Span], dropped: Sequence[Dropped]) -> int:
-    """Where a position of the old ledger is in the new one.
+    """Map a position of the old ledger to the new one.
 
     Args:
         position: between two spans, as the end of a turn is.
@@ -112,7 +112,7 @@ def moved(position: int, spans: Sequence[Span], dropped: Sequence[Dropped]) -> i
 
 
 def dropped_text(phase: PhaseEvent) -> str:
-    """What a compaction took out, in a few words."""
+    """Summarize what a compaction evicted."""
     tokens = sum(one["tokens"] - one["left"] for one in phase.dropped)
     names = ", ".join(f"{one['label'] or 'a result'} {one['tokens']:,}" for one in phase.dropped)
     count = len(phase.dropped)
@@ -121,7 +121,7 @@ def dropped_text(phase: PhaseEvent) -> str:
 
 
 def what_fills(ledger: TokenLedger, context: int, before: int) -> str:
-    """What takes up the context, for a person who has to make it shorter."""
+    """Describe what takes up the context, for a user who has to shorten it."""
     parts = ", ".join(f"{name} {tokens:,}" for name, tokens in ledger.lengths())
     return (
         f"the context holds {context:,} tokens, {max(context - before, 0):,} of them free, but the "

@@ -1,4 +1,4 @@
-"""The settings of an agent, and what follows from them."""
+"""The settings of an agent, their checks, and values derived from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OWN_FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """The settings of an agent; they are in the header of its trace."""
+    """The settings of an agent; its trace's header records them."""
 
     max_steps: int = MAX_STEPS
     max_tokens: int | None = None
@@ -74,7 +74,7 @@ class AgentConfig:
 
 
 def check_count(name: str, value: object) -> None:
-    """Whether a setting is a whole number above 0.
+    """Check that a setting is an integer above 0.
 
     Raises:
         SettingError: it is not; names it.
@@ -83,7 +83,7 @@ def check_count(name: str, value: object) -> None:
 
 
 def check_engine(engine: object) -> None:
-    """Whether it is an engine, of ours or another server.
+    """Check that it is a local or remote engine.
 
     Raises:
         AgentError: it is no engine; says how to get one.
@@ -100,17 +100,17 @@ def check_engine(engine: object) -> None:
 
 
 def is_bare(engine: object) -> bool:
-    """Whether the model was trained on the bare loop: its file declares the forms of answers."""
+    """Return whether the model was trained on the bare loop: its file declares answer forms."""
     return getattr(getattr(engine, "tokenizer", None), "answer_forms", None) is not None
 
 
 def is_remote(engine: Engine | RemoteEngine) -> TypeIs[RemoteEngine]:
-    """Whether the model runs on a server."""
+    """Return whether the model runs on a server."""
     return not hasattr(engine, "tokenizer")
 
 
 def check_text(name: str, value: object, *, needed: bool = False) -> None:
-    """Whether a setting is a text, where it is given; some must be.
+    """Check that a setting is a string, if given; `needed` refuses an empty one.
 
     Raises:
         SettingError: it is none; names it.
@@ -120,7 +120,7 @@ def check_text(name: str, value: object, *, needed: bool = False) -> None:
 
 
 def check_trace(trace: object) -> None:
-    """Whether it says where a trace goes: a path, True, False or None.
+    """Check that a trace destination is a path, True, False or None.
 
     Raises:
         SettingError: it does not.
@@ -130,7 +130,7 @@ def check_trace(trace: object) -> None:
 
 
 def check_template_options(options: object, thinking: bool | None) -> dict[str, Any]:
-    """Variables of a chat template, as they stand in the header of a trace.
+    """Return the chat template's variables as the trace header records them.
 
     Args:
         options: as given.
@@ -155,7 +155,7 @@ def check_template_options(options: object, thinking: bool | None) -> dict[str, 
 
 
 def check_task(task: object) -> None:
-    """Whether it can be asked.
+    """Check that the question is a string with text.
 
     Raises:
         AgentError: it is no text, or has nothing but space in it.
@@ -167,13 +167,13 @@ def check_task(task: object) -> None:
 
 
 def engine_notes(config: AgentConfig, engine: Engine) -> list[str]:
-    """What a person should know of this model under these settings."""
+    """Return notes for the user on this model under these settings."""
     formed = config.output is not None and engine.tokenizer.answer_forms is not None
     return [OWN_FORMS] * formed + sampling_notes(config, engine)
 
 
 def sampling_notes(config: AgentConfig, engine: Engine) -> list[str]:
-    """What the model's file decides of the sampling, and what of it is not used."""
+    """Return notes on the sampling settings of the model's file, used and unused."""
     from ..engine.sampling.settings import Sampling
 
     given, found = config.sampling or Sampling(), engine.sampling
@@ -191,7 +191,7 @@ def sampling_notes(config: AgentConfig, engine: Engine) -> list[str]:
 
 
 def max_result_chars(context: int) -> int:
-    """Characters that one result of a file tool may have where `context` tokens fit.
+    """Return the maximum characters of a file tool's result for a context size.
 
     Half as many characters as tokens: a few results fit even where a token is little more than a
     character, and what is left out can be read on.
@@ -200,7 +200,7 @@ def max_result_chars(context: int) -> int:
 
 
 def max_result_tokens(context: int, given: int | None = None) -> int:
-    """Tokens that one result of any other tool may have.
+    """Return the maximum tokens of any other tool's result for a context size.
 
     Raises:
         SettingError: what was given is no such number.
@@ -214,7 +214,7 @@ def max_result_tokens(context: int, given: int | None = None) -> int:
 def flatten_tools(
     tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None,
 ) -> Iterator[ToolLike]:
-    """The tools in order: one, many, or groups of them such as `FileTools`."""
+    """Yield the tools in order: from one, many, or groups such as `FileTools`."""
     if tools is None:
         return
     if isinstance(tools, Tool) or callable(tools):

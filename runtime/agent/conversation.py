@@ -1,4 +1,4 @@
-"""What an agent's loop asks of a model: take in messages, then speak.
+"""The interface between an agent's loop and a model: append messages, generate a reply.
 
 `LocalConversation` does it token by token on a local engine, `RemoteConversation` through another
 server.
@@ -26,10 +26,10 @@ Position = TypeVar("Position")
 
 
 class Conversation(ABC, Generic[Position]):
-    """One conversation, as one model has it.
+    """A conversation as one model holds it.
 
     Attributes:
-        messages: what was said so far.
+        messages: the messages so far.
         turn: number of the last question.
         checkpoints: where the questions begin that `undo` can take back: for the model, and in the
             messages.
@@ -49,16 +49,16 @@ class Conversation(ABC, Generic[Position]):
     @property
     @abstractmethod
     def notes(self) -> list[str]:
-        """What had to be done because the model or a tool's schema lack something."""
+        """Return notes on workarounds for gaps in the model or a tool's schema."""
 
     @property
     @abstractmethod
     def context(self) -> int:
-        """Tokens that the conversation may hold."""
+        """Return the maximum number of tokens of the conversation."""
 
     @abstractmethod
     def append(self, run: RunContext, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
-        """Take in the new messages.
+        """Append the new messages.
 
         Raises:
             ContextOverflowError: they do not fit; nothing has changed.
@@ -67,7 +67,7 @@ class Conversation(ABC, Generic[Position]):
 
     @abstractmethod
     def generate(self, run: RunContext) -> Generator[AgentEvent, None, Reply]:
-        """Let the model speak; what it said is in the messages, also when it was cut.
+        """Generate the reply and add it to the messages, even when it was cut.
 
         Raises:
             LimitReachedError: it has no tokens left, or was cut by that limit.
@@ -77,56 +77,57 @@ class Conversation(ABC, Generic[Position]):
 
     @abstractmethod
     def count(self, text: str) -> int:
-        """Tokens of a text, at least about."""
+        """Count or estimate the tokens of a text."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End what is running, from any thread."""
+        """End the running pass or request, from any thread."""
 
     @abstractmethod
     def position(self) -> Position:
-        """The end of the conversation, as the model has it; `rewind` can go back to it."""
+        """Return the end of the conversation, for `rewind`."""
 
     @abstractmethod
     def rewind(self, position: Position) -> None:
-        """Have the model forget everything since."""
+        """Drop everything after a position from the model's context."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What the header of a trace says of it: ``context``, ``format`` and the like."""
+        """Return the settings for the trace header: ``context``, ``format`` and the like."""
 
     def hold(self, decision: Decision) -> None:
-        """Hold the next reply to calls, of some tools where named, or to text; and their arguments
-        to names. A model on a server is not held to these."""
+        """Constrain the next reply to calls, maybe of some tools, or to text, and their arguments
+        to names. A model on a server is not constrained by these.
+        """
         self.calls, self.callable = decision.calls or "auto", decision.tools
         self.names = decision.names
 
     def room(self) -> int:
-        """Tokens that the context has left, at least about."""
+        """Return the tokens left in the context, at least approximately."""
         return self.context - sum(self.count(one.content) for one in self.messages)
 
     def checkpoint(self) -> None:
-        """Remember that a question begins here."""
+        """Record that a question begins here."""
         self.checkpoints.append((self.position(), len(self.messages)))
 
     def undo(self) -> str:
-        """Forget the last question and everything since; returns the question.
+        """Drop the last question and everything since; return the question.
 
         Raises:
             AgentError: there is none.
         """
-        asked: list[str] = []
-        while self.checkpoints and not asked:  # none where a question did not fit, for one
+        questions: list[str] = []
+        while self.checkpoints and not questions:  # none where a question did not fit, for one
             position, length = self.checkpoints.pop()
-            asked = [one.content for one in self.messages[length:] if one.role == "user"]
+            questions = [one.content for one in self.messages[length:] if one.role == "user"]
             self.rewind(position)
             self.messages = self.messages[:length]
-        if not asked:
+        if not questions:
             raise AgentError("there is no question to undo")
-        return asked[0]
+        return questions[0]
 
     def load_history(self, messages: Sequence[Message], turn: int = 0) -> None:
-        """Begin with these messages; the model reads them with the first new one.
+        """Start with these messages; they are prefilled with the first new one.
 
         Args:
             messages: of another conversation.
@@ -135,7 +136,7 @@ class Conversation(ABC, Generic[Position]):
         self.messages, self.turn = list(messages), turn
 
     def fork_from(self, other: Conversation[Position]) -> PhaseEvent | None:
-        """Take over another conversation of the same kind, which stays as it is.
+        """Copy the state of another conversation of the same kind.
 
         Returns what that cost, for the trace.
         """
@@ -145,9 +146,9 @@ class Conversation(ABC, Generic[Position]):
             self.checkpoints = list(other.checkpoints)
 
     def prefill_system(self) -> int:
-        """Read what every question follows, before the first; returns its tokens, if any."""
+        """Prefill the common prefix of all questions; return its number of tokens."""
         return 0
 
     def history(self) -> History:
-        """The conversation as it is now, to be taken over by another run."""
+        """Return a copy of the conversation for another run to continue."""
         return History(self.turn, self.messages)

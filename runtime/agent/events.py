@@ -1,4 +1,4 @@
-"""What `Agent.stream` yields while a run goes on."""
+"""The events that `Agent.stream` yields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run begins."""
+    """A run starts."""
 
     run: str
     """Its identifier, the same as in the trace."""
@@ -24,21 +24,21 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that the user should know but that is not an error."""
+    """A note for the user that is not an error."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of what the model says."""
+    """A piece of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
-    """A piece of what the model thinks before it answers."""
+    """A piece of the model's thinking."""
 
     text: str
 
@@ -69,7 +69,7 @@ class ToolCallFinished:
 
 @dataclass(frozen=True, slots=True)
 class PhaseFinished:
-    """A prefill or a decode has ended."""
+    """A prefill or a decode ended."""
 
     phase: PhaseEvent
     reuse: Reuse | None = None
@@ -78,13 +78,13 @@ class PhaseFinished:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The last event of a run that was answered or that a limit ended."""
+    """The last event of a run that was answered or reached a limit."""
 
     result: RunResult[Any]
 
     @property
     def status(self) -> Status:
-        """How it ended."""
+        """Return how the run ended."""
         return self.result.status
 
 
@@ -101,13 +101,13 @@ AgentEvent: TypeAlias = (
 
 
 def delta_of(piece: tuple[str, str]) -> AgentEvent:
-    """A piece of what the model says, and in which mode, as an event."""
+    """Convert a piece of the reply and its mode to an event."""
     mode, text = piece
     return TextDelta(text) if mode == "answer" else ThinkingDelta(text)
 
 
 def result_of(last: AgentEvent | None) -> RunResult[Any]:
-    """The result of a run by the last event of its stream.
+    """Return the run's result from the last event of its stream.
 
     Raises:
         LimitReachedError: a limit ended it.

@@ -1,7 +1,7 @@
-"""The conversation that a run takes over: in its trace, and kept on disk.
+"""The conversation that a run continues, as recorded in a trace and saved on disk.
 
-A fork, a kept session and a branch go on with what was said before. Their traces have it whole, so
-that one file is enough to go on from any of its questions, also from those before it began.
+A fork, a saved session and a branch continue earlier messages. Their traces have it whole, so
+that one file is enough to continue from any of its questions, also from those before it began.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class History:
 
     @classmethod
     def read(cls, event: HistoryEvent) -> History:
-        """The conversation that a trace has.
+        """Build the history from a trace's event.
 
         Raises:
             TraceError: it is not what this version writes.
@@ -52,7 +52,7 @@ class History:
         return found
 
     def event(self) -> HistoryEvent:
-        """The same for a trace."""
+        """Return the history as a trace event."""
         from pydantic import TypeAdapter
 
         fields = TypeAdapter(History).dump_python(self, mode="json")
@@ -60,7 +60,7 @@ class History:
         return HistoryEvent(**fields)
 
     def steps(self) -> dict[tuple[int, int], tuple[History, list[Message]]]:
-        """By turn and step: the conversation before it, and what it was fed."""
+        """Return the history before each (turn, step), and the messages fed to it."""
         starts = [n for _, n in self.marks if n < len(self.messages)]
         if not starts:  # the questions were not asked one by one here
             starts = [n for n, one in enumerate(self.messages) if one.role == "user"]
@@ -80,10 +80,10 @@ class History:
         return found
 
     def _until(self, messages: int, turn: int) -> History:
-        """The first of its messages, and their tokens as far as they are known."""
+        """Return the first messages and their tokens, as far as known."""
         marks = [(mark, n) for mark, n in self.marks if n < messages]
         at = next((mark.tokens for mark, n in self.marks if n == messages), None)
-        if at is None:  # within a turn: up to what the model said last
+        if at is None:  # within a turn: up to the model's last message
             own = [s.end for s in self.spans if s.message == messages - 1 and s.origin == "model"]
             at = max(own, default=0)
         spans = [replace(s, end=min(s.end, at)) for s in self.spans if s.start < at]
@@ -91,7 +91,7 @@ class History:
 
 
 def messages_of(turns: object, system: str) -> list[Message]:
-    """Questions and their answers as messages.
+    """Convert pairs of question and answer to messages.
 
     Args:
         turns: pairs of texts.
@@ -100,10 +100,12 @@ def messages_of(turns: object, system: str) -> list[Message]:
     Raises:
         AgentError: they are no pairs of texts.
     """
-    says = "turns must be pairs of a question and an answer"
-    pairs = [tuple(as_list(one, says, AgentError)) for one in as_list(turns, says, AgentError)]
+    refusal = "turns must be pairs of a question and an answer"
+    pairs = [
+        tuple(as_list(one, refusal, AgentError)) for one in as_list(turns, refusal, AgentError)
+    ]
     if not all(len(one) == 2 and all(isinstance(text, str) for text in one) for one in pairs):
-        raise AgentError(f"{says}, both texts")
+        raise AgentError(f"{refusal}, both texts")
     messages = [Message("system", system)] if pairs and system else []
     for question, answer in pairs:
         messages += [Message("user", question), Message("assistant", answer)]

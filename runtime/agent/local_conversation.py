@@ -1,7 +1,7 @@
 """A conversation on a local engine, token by token.
 
 Only new tokens are fed; the `TokenLedger` makes sure of it. A run that ends early leaves messages,
-ledger and session in step, so that the next one can go on.
+ledger and session in step, so that the next one can continue.
 
 Where the template leaves thinking out of the history, so does the conversation: the tokens of the
 thinking are taken out, and what follows them is recomputed with the next message. Tokens are never
@@ -57,7 +57,7 @@ ANSWER_ROOM = 256  # tokens that a compaction leaves free for the answer
 
 
 class LocalConversation(Conversation[Mark]):
-    """See `Conversation`.
+    """A `Conversation` on a local engine.
 
     Attributes:
         chat: how this model is talked to.
@@ -109,8 +109,9 @@ class LocalConversation(Conversation[Mark]):
         self._why = CHANGED_SESSION
 
     def _sampling(self, given: Sampling) -> tuple[Sampling, list[str]]:
-        """How tokens are picked, and a note where the makers' advice counts: the model thinks,
-        they say that it must not decode greedily, and nobody sets a temperature."""
+        """Return the sampling settings, with a note where a thinking model decodes greedily against
+        its makers' advice because no temperature is set.
+        """
         found, engine = given.over(self.engine.sampling), self.engine
         off = self.config.options.get("enable_thinking") is False
         if found.temperature is None and not off and told_of(self.chat.source):
@@ -118,51 +119,45 @@ class LocalConversation(Conversation[Mark]):
 
             advice = maker_sampling(engine.model.name, engine.model.architecture)
             if advice is not None and advice.never_greedy:
-                told = advice.text(thinks=True)
-                note = f"sampling settings that the model's makers recommend: {told}"
+                text = advice.text(thinks=True)
+                note = f"sampling settings that the model's makers recommend: {text}"
                 return found.over(Sampling(**advice.values(thinks=True))), [note]
         return found, []
 
     @property
     def notes(self) -> list[str]:
-        """See `Conversation.notes`."""
         own = [*self.chat.notes, *self.grammar.notes, *self.left_out, *self._maker]
         return own + engine_notes(self.config, self.engine)
 
     @property
     def context(self) -> int:
-        """See `Conversation.context`."""
         return self.session.context
 
     def count(self, text: str) -> int:
-        """Tokens of a text that stands alone."""
+        """Count the tokens of a text on its own."""
         return len(self.engine.tokenizer.encode(text))
 
     def room(self) -> int:
-        """See `Conversation.room`."""
         return self.session.context - len(self.ledger)
 
     def stop(self) -> None:
-        """See `Conversation.stop`."""
         self.session.stop()
 
     def position(self) -> Mark:
-        """See `Conversation.position`."""
         return self._thoughts.mark()
 
     def rewind(self, position: Mark) -> None:
-        """See `Conversation.rewind`."""
         at = self.current(position).tokens
         self.ledger.truncate(at)
         if len(self.session.tokens) > at:
             self.session.truncate(at)
 
     def current(self, mark: Mark) -> Mark:
-        """The same place now, after thinking before it was taken out."""
+        """Return the mark, adjusted to thinking removed since it was made."""
         return self._thoughts.current(mark)
 
     def fork_from(self, other: Conversation[Mark]) -> PhaseEvent | None:
-        """Share the other's tokens: nothing is recomputed (see `Conversation.fork_from`)."""
+        """Share the other's tokens without recomputing (see `Conversation.fork_from`)."""
         assert isinstance(other, LocalConversation)
         began = time.perf_counter()
         super().fork_from(other)
@@ -178,7 +173,7 @@ class LocalConversation(Conversation[Mark]):
         return self.session.phases.metrics.adopted("fork", time.perf_counter() - began)
 
     def prefill_system(self) -> int:
-        """Prefill what all conversations begin with, in tokens (see `Agent.prefill_system`)."""
+        """Prefill the common prefix of all conversations (see `Agent.prefill_system`)."""
         if len(self.ledger) or self.session.tokens:
             return 0
         system, chat = self.config.system, self.chat
@@ -194,14 +189,13 @@ class LocalConversation(Conversation[Mark]):
         return len(ids)
 
     def history(self) -> History:
-        """See `Conversation.history`."""
         if not len(self.ledger):
             return super().history()
         marks = [(replace(self.current(mark), cuts=0), n) for mark, n in self.checkpoints]
         return History(self.turn, self.messages, self.ledger.ids, self.ledger.spans, marks)
 
     def restore(self, history: History, why: str = "") -> None:
-        """Go on with a conversation as it was, token by token; nothing is read yet.
+        """Restore a conversation token by token, without a prefill.
 
         Args:
             history: the conversation.
@@ -217,7 +211,6 @@ class LocalConversation(Conversation[Mark]):
             session.truncate(session.n_cached)
 
     def settings(self) -> dict[str, Any]:
-        """See `Conversation.settings`."""
         return {
             "context": self.session.context,
             "sampling": self.sampling.as_dict(),
@@ -229,9 +222,9 @@ class LocalConversation(Conversation[Mark]):
     def compact(
         self, before: int | None = None, room: int | None = None, run: RunContext | None = None
     ) -> PhaseEvent | None:
-        """Take results of tools out of the context, the oldest first, and read the rest again.
+        """Evict tool results from the context, the oldest first, and prefill the rest again.
 
-        Only what follows the first of them is computed. A note stands in each one's place, so that
+        Only what follows the first of them is computed. A note replaces each one, so that
         the model knows.
 
         Args:
@@ -243,8 +236,8 @@ class LocalConversation(Conversation[Mark]):
         """
         ledger, session = self.ledger, self.session
         if before is None:
-            asked = [i for i, one in enumerate(self.messages) if one.role == "user"]
-            before = asked[-1] if asked else len(self.messages)
+            questions = [i for i, one in enumerate(self.messages) if one.role == "user"]
+            before = questions[-1] if questions else len(self.messages)
         missing = None if room is None else max(0, len(ledger) + room - session.context)
         encode, in_hand = self.engine.tokenizer.encode, files_in_hand(self.messages)
         made, dropped = compacted(ledger, encode, before, missing, in_hand)
@@ -269,7 +262,7 @@ class LocalConversation(Conversation[Mark]):
     def append(self, run: RunContext, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         """Prefill the new messages, and nothing else (see `Conversation.append`).
 
-        Where that was asked for, a context that is full, or nearly, is compacted first, and said.
+        Where enabled, a context that is full, or nearly, is compacted first, with a notice.
         """
         room = min(ANSWER_ROOM, self.session.context // 8) if self.config.compact else 1
         try:
@@ -333,8 +326,8 @@ class LocalConversation(Conversation[Mark]):
                 session.truncate(keep)
             cached = session.n_cached
             borders = resume_points(ledger, opening)
-            asked = any(span.origin == "user" for span in ledger.spans)
-            session.sequence.opening = borders[0] if asked and not before else 0
+            begun = any(span.origin == "user" for span in ledger.spans)
+            session.sequence.opening = borders[0] if begun and not before else 0
             phase = session.prefill(
                 ledger.ids[keep:], purpose=purpose, check=run.check_stop, borders=borders
             )
@@ -363,7 +356,7 @@ class LocalConversation(Conversation[Mark]):
         yield PhaseFinished(self._record(run, phase, purpose), reuse)
 
     def _miss(self, changed: PrefixMismatch | None, start: int | None) -> PrefixMismatch | None:
-        """Why the session is not what the conversation now begins with, if it is not.
+        """Return why the session does not hold the conversation's prefix, or None.
 
         Args:
             changed: where it was not even before.
@@ -380,7 +373,7 @@ class LocalConversation(Conversation[Mark]):
     def _merge_end_of_turn(
         self, shares: Sequence[tuple[Segment, list[int]]]
     ) -> tuple[Span, list[int]] | None:
-        """Take the end of turn that the model has written itself off the front.
+        """Strip the end of turn that the model already wrote.
 
         Where the template ends turns in another way than the model did, its way stays and the
         model's own token goes: it was sampled last, so nothing was computed from it yet. After an
@@ -435,7 +428,7 @@ class LocalConversation(Conversation[Mark]):
             if result.phase is not None:
                 self._measure(run, result.phase, request, ttft)
         reply = result.reply
-        if not reply.repaired and reply.cut_call is None:  # no call is told as text
+        if not reply.repaired and reply.cut_call is None:  # no call is shown as text
             yield from map(delta_of, result.rest)
         if result.phase is not None:
             yield PhaseFinished(result.phase)
@@ -452,7 +445,7 @@ class LocalConversation(Conversation[Mark]):
         return reply
 
     def _held(self) -> Requirement:
-        """What is required of the next reply."""
+        """Return the requirement on the next reply."""
         required, names = self.required, self.callable
         if names:
             tools = [one for one in required.tools if one["function"]["name"] in names]
@@ -468,15 +461,15 @@ class LocalConversation(Conversation[Mark]):
         return replace(required, **given)
 
     def _given(self) -> list[str]:
-        """What the model was given and may copy: results, questions, the system message."""
+        """Return the texts that the model may copy: results, questions, the system message."""
         ids = self.ledger.ids
         given = [s for s in self.ledger.spans if s.origin not in ("model", "template")]
         return [self.engine.tokenizer.decode(ids[s.start : s.end]) for s in given]
 
     def _keep(self, run: RunContext, before: int, result: TurnResult) -> None:
-        """Take what was generated into ledger and messages, also when it was cut short."""
+        """Add the reply to the ledger and the messages, even when it was cut."""
         tokenizer, ids, reply = self.engine.tokenizer, result.ids, result.reply
-        said = ids[:-1] if ids and ids[-1] in tokenizer.stop_ids else ids
+        spoken = ids[:-1] if ids and ids[-1] in tokenizer.stop_ids else ids
         headed = self.chat.form.headers is not None  # headers say nothing without their tags
         number = len(self.messages)
         self.ledger.append(ids, "model", message=number)
@@ -485,13 +478,13 @@ class LocalConversation(Conversation[Mark]):
         reply.calls = run.identify(reply.calls)
         message = Message(
             "assistant",
-            tokenizer.decode(said, special=headed),
+            tokenizer.decode(spoken, special=headed),
             calls=tuple(reply.calls),
             text=reply.answer,
             thinking=reply.thinking,
         )
         silent = set(result.thought)
-        aloud = tokenizer.decode([token for n, token in enumerate(said) if n not in silent])
+        aloud = tokenizer.decode([token for n, token in enumerate(spoken) if n not in silent])
         if headed:
             aloud = "\n".join(filter(None, (reply.answer, self.chat.form.render(reply.calls))))
         self.messages = [*self.messages, message]
@@ -500,7 +493,7 @@ class LocalConversation(Conversation[Mark]):
     def _measure(
         self, run: RunContext, phase: PhaseEvent, request: TurnRequest, ttft: float | None
     ) -> None:
-        """Put a decode into the sums and the trace."""
+        """Add a decode to the usage and the trace."""
         if run.usage.ttft_s is None:
             run.usage.ttft_s = phase.ttft_s = ttft
         run.usage.decode_s += phase.wall_s
@@ -509,7 +502,7 @@ class LocalConversation(Conversation[Mark]):
         self._record(run, phase, phase.purpose)
 
     def _record(self, run: RunContext, phase: PhaseEvent, purpose: str) -> PhaseEvent:
-        """Put a phase of the session, its last one, into the trace."""
+        """Write the session's last phase to the trace."""
         return run.log_phase(phase, purpose, self.session.phases.metrics.pass_events())
 
     def _check_room(self, before: int, room: int) -> None:
@@ -522,7 +515,7 @@ class LocalConversation(Conversation[Mark]):
             )
 
     def _cut(self, run: RunContext, result: TurnResult) -> Exception:
-        """Why a turn that was cut is no answer; a call that was cut never runs."""
+        """Return why a cut turn has no answer; a cut call never runs."""
         if result.error is not None:
             return result.error
         if result.reason == "context":

@@ -5,7 +5,7 @@
                               └─ append ◄─┴─ act: validate, decide, run
 
 A `Conversation` appends and generates: a local engine or another server. A run that ends
-early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can go on with.
+early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can continue.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One question, up to its answer.
+    """One question and the steps up to its answer.
 
     Args:
         setup: who answers, with which tools.
@@ -90,12 +90,12 @@ class Run:
         self._output: Any = None
         self._answered_by = ""
         self._misfits = 0
-        self._told_of_repetition = False
+        self._warned_of_repetition = False
         self._refused: Counter[str] = Counter()
         self._repaired: Counter[str] = Counter()
 
     def events(self) -> Iterator[AgentEvent]:
-        """Run, and yield what happens up to the end, of which `result` then tells."""
+        """Run, and yield the events; `result` holds the outcome afterwards."""
         trace, cancellation = self._context.trace, self._context.cancellation
         if not trace.events:
             trace.write(run_start(self._setup, self._task))
@@ -149,22 +149,22 @@ class Run:
             yield from conversation.append(context, [*new, *looked, *decision.messages], purpose)
             conversation.pending = []
             conversation.hold(decision)
-            reply, said = yield from self._generate()
+            reply, events = yield from self._generate()
             if reply.repeated:
                 self._setup.harness.after_reply(self._seen_by_policies(step), reply)
-                yield from said
+                yield from events
                 new, why = self._read_repetition(reply), "the last call repeated itself"
                 if not new:
                     return
             elif not reply.calls:
                 new, why = self._read_answer(reply, step)
                 if not new:
-                    yield from [TextDelta(context.answer)] if self._answered_by else said
+                    yield from [TextDelta(context.answer)] if self._answered_by else events
                     return
                 if new[0].by:
                     yield Notice(f"{why}; the model is asked once more")
             else:
-                yield from said
+                yield from events
                 why = "the last calls were not run"
                 if step < last:
                     self._repaired.update(call.name for call in reply.calls if reply.repaired)
@@ -175,31 +175,31 @@ class Run:
         )
 
     def _generate(self) -> Generator[AgentEvent, None, tuple[Reply, list[AgentEvent]]]:
-        """Ask the model; its text is held back where the harness may not take it."""
-        said: list[AgentEvent] = []
+        """Generate a reply; its text is withheld while the harness may reject it."""
+        events: list[AgentEvent] = []
         generation = self._conversation.generate(self._context)
         if not self._setup.harness.holds:
-            return (yield from generation), said
+            return (yield from generation), events
         try:
             while True:
                 event = next(generation)
                 if isinstance(event, TextDelta):
-                    said.append(event)
+                    events.append(event)
                 else:
                     yield event
         except StopIteration as end:
-            return end.value, said
-        except (TriplepointError, KeyboardInterrupt):  # what there is of it is told
-            yield from said
+            return end.value, events
+        except (TriplepointError, KeyboardInterrupt):  # the partial text is still shown
+            yield from events
             raise
         finally:
             generation.close()
 
     def _answer_calls(self) -> Iterator[AgentEvent]:
-        """Append the results of calls that the run before ended on: templates want one for each."""
+        """Append results for the calls that the previous run ended on, as templates require."""
         conversation, context = self._conversation, self._context
-        said = conversation.messages[-1:]
-        calls = said[0].calls if said and said[0].role == "assistant" else ()
+        last = conversation.messages[-1:]
+        calls = last[0].calls if last and last[0].role == "assistant" else ()
         if not calls:
             return
         context.usage.steps = self._first
@@ -213,7 +213,7 @@ class Run:
         conversation.pending = []
 
     def _seen_by_policies(self, step: int) -> Context:
-        """What policies are shown before a step, and after its reply."""
+        """Return what policies see before a step and after its reply."""
         setup, conversation = self._setup, self._conversation
         return Context(
             question=self._task,
@@ -228,12 +228,12 @@ class Run:
         )
 
     def _look(self, looked: Sequence[Looked]) -> Generator[AgentEvent, None, list[Message]]:
-        """Tell and record calls that the harness made; as messages they are as the model's."""
+        """Emit and record calls made by the harness, as messages like the model's own."""
         if not looked:
             return []
         context, messages = self._context, list[Message]()
         calls = context.identify([one.call for one in looked], by="h")
-        said = Message("assistant", calls=tuple(calls), text="", by="harness")
+        calling = Message("assistant", calls=tuple(calls), text="", by="harness")
         for call, one in zip(calls, looked, strict=True):
             yield ToolCallStarted(call.id, call.name, call.arguments, by="harness")
             event = ToolEvent(
@@ -252,13 +252,13 @@ class Run:
             context.trace.write(event)
             seen = self._shown(call, one.result)
             self._executor.saw(seen)
-            told = Message("tool", one.result, call.name, call.id, by="harness", seen=seen)
-            messages.append(told)
+            result = Message("tool", one.result, call.name, call.id, by="harness", seen=seen)
+            messages.append(result)
             yield ToolCallFinished(call.id, call.name, one.result, None, one.seconds)
-        return [said, *messages]
+        return [calling, *messages]
 
     def _shown(self, call: ToolCall, result: str) -> dict[str, str]:
-        """What the model now knows of files that it might write over: those it was shown whole."""
+        """Return the files that a call has shown whole, which the model may overwrite."""
         files, path = self._setup.files, call.arguments.get("path")
         acts = any(one.effect != "read" for one in self._setup.tools)
         if not acts or files is None or call.name != "read_file" or not isinstance(path, str):
@@ -266,7 +266,7 @@ class Run:
         return shown_whole(files, path, result)
 
     def _read_answer(self, reply: Reply, step: int) -> tuple[list[Message], str]:
-        """See whether a reply is the answer; where it is not, what to tell the model, and why."""
+        """Decide whether a reply is the answer; if not, return the correction and its reason."""
         decision = self._setup.harness.after_reply(self._seen_by_policies(step), reply)
         if decision.bounce:
             message = Message("user", decision.bounce, by="harness")
@@ -276,7 +276,7 @@ class Run:
         return self._read_output(), "the last answer does not fit output_type"
 
     def _read_output(self) -> list[Message]:
-        """Read the answer as the declared type; a message for the model when it does not fit.
+        """Parse the answer as the declared type; return a message where it does not fit.
 
         Raises:
             AgentError: it does not fit for the second time.
@@ -294,17 +294,17 @@ class Run:
         return []
 
     def _read_repetition(self, reply: Reply) -> list[Message]:
-        """What to tell the model after a reply that was ended for repeating itself.
+        """Return the message to the model after a reply stopped for repetition.
 
         Nothing where it was an answer, which stays as it is.
 
         Raises:
-            LimitReachedError: it was told before, or thinks and does not answer.
+            LimitReachedError: it was warned before, or thinks and does not answer.
         """
         length = counted(reply.repeated, "token")
         if reply.cut_call is not None:
-            if not self._told_of_repetition:
-                self._told_of_repetition = True
+            if not self._warned_of_repetition:
+                self._warned_of_repetition = True
                 return [Message("user", REPEATS_ITSELF)]
             what = cut_part(reply)
         elif self._context.answer and self._setup.output is None:
@@ -317,7 +317,7 @@ class Run:
         )
 
     def _act(self, calls: Sequence[ToolCall]) -> Generator[AgentEvent, None, list[Message]]:
-        """Run the calls in order; the generator's value is their results as messages."""
+        """Run the calls in order; return their results as messages."""
         context = self._context
         results = self._conversation.pending = []
         for call in calls:
@@ -326,8 +326,8 @@ class Run:
             began = time.perf_counter()
             outcome = self._executor.run(call)
             decision = outcome.decision
-            asked = 0.0 if decision is None else decision.asked_s
-            duration = time.perf_counter() - began - asked
+            wait_s = 0.0 if decision is None else decision.asked_s
+            duration = time.perf_counter() - began - wait_s
             event = ToolEvent(
                 turn=context.turn,
                 step=context.usage.steps,
@@ -338,7 +338,7 @@ class Run:
                 duration_s=duration,
                 call_id=call.id,
                 effect=outcome.effect,
-                asked_s=asked,
+                asked_s=wait_s,
             )
             if decision is not None:
                 event.decision, event.decided_by = decision.word, decision.by
@@ -353,7 +353,7 @@ class Run:
         return results
 
     def _alarm(self) -> threading.Timer | None:
-        """What ends the run when its time is up, also within a pass; it is not started."""
+        """Return a timer that ends the run at its timeout, even within a pass; not started."""
         cancellation = self._context.cancellation
         if cancellation.timeout is None:
             return None
@@ -367,7 +367,7 @@ class Run:
         return alarm
 
     def _sources(self) -> tuple[Checked | None, bool]:
-        """Where the facts of the answer stand, if that is looked up; whether it was found."""
+        """Return the sources of the answer's facts, if enabled, and whether all were found."""
         setup, answer = self._setup, self._context.answer
         messages = self._conversation.messages
         results = "\n".join(one.content for one in messages if one.role == "tool")

@@ -1,4 +1,4 @@
-"""Schemas of output types whose texts have the forms that the types read.
+"""JSON schemas of output types, with patterns for texts that the types can parse.
 
 What pydantic calls ``date-time`` may be a type that refuses an offset, and ``time`` is read without
 one. So patterns take the place of formats.
@@ -50,10 +50,10 @@ _NAMES = {pattern: name.partition(" ")[0] for name, pattern in _PATTERNS.items()
 
 
 class OutputSchema(GenerateJsonSchema):
-    """Make the JSON schema of an output type."""
+    """Generates the JSON schema of an output type."""
 
     def generate_inner(self, schema: Any) -> JsonSchemaValue:
-        """Make the schema of a part."""
+        """Generate the schema of a part."""
         made = super().generate_inner(schema)
         if schema["type"] == "decimal" and isinstance(either := made.get("anyOf"), list):
             # The other one is any text; and no exponent beyond a float's.
@@ -66,7 +66,7 @@ class OutputSchema(GenerateJsonSchema):
         return made
 
     def url_schema(self, schema: Any) -> JsonSchemaValue:
-        """Make the schema of an address."""
+        """Generate the schema of a URL."""
         schemes = "|".join(map(re.escape, schema.get("allowed_schemes") or ("https", "http")))
         host = "" if schemes == "file" else f"(?:[a-z0-9]+@)?{_HOST}(?::[1-9][0-9]{{0,3}})?"
         return {"type": "string", "pattern": f"^(?:{schemes})://{host}{_PATH}(?:[?]{_PATH[1:]})?$"}
@@ -75,7 +75,7 @@ class OutputSchema(GenerateJsonSchema):
 
 
 def shown(schema: Any) -> Any:
-    """The schema as a model is shown it: names of formats in the place of long patterns."""
+    """Return the schema for the prompt, with format names in place of long patterns."""
     if isinstance(schema, list):
         return [shown(item) for item in schema]
     if not isinstance(schema, dict):

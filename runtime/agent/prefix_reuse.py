@@ -1,4 +1,4 @@
-"""How much of a conversation a prefill finds in the KV cache, and why it does not find the rest."""
+"""How much of a conversation a prefill finds in the KV cache, and why it misses the rest."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def common_prefix(ids: Sequence[int], tokens: Sequence[int]) -> int:
-    """With how many of the tokens these ids begin, the last id aside: it is always to be read."""
+    """Return the length of the common prefix, without the last id, which is always computed."""
     pairs = zip(ids[:-1], tokens, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids) - 1, len(tokens)))
 
 
 def resume_points(ledger: TokenLedger, opening: int | None) -> list[int]:
-    """Where other conversations and the next turn may go on from.
+    """Return the positions at which other conversations and the next turn may resume.
 
     That is behind what all conversations of an agent begin with, and before what the model will
     think.
@@ -50,7 +50,7 @@ def count_reuse(
     miss: PrefixMismatch | None,
     recurrent: bool,
 ) -> Reuse:
-    """Put what a prefill did not have to compute, and had to again, into the sums and its phase.
+    """Add the reused and the recomputed tokens of a prefill to the usage and its phase.
 
     Args:
         usage: the sums of the run.

@@ -1,4 +1,4 @@
-"""The agent's own words to the model; the embedded model was trained on exactly these."""
+"""The agent's prompts; the embedded model was trained on exactly these texts."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ WORKING_PROMPT = (
 
 
 def system_prompt(tools: ToolSet) -> str:
-    """What the model is told at first, by what the tools can do; nothing where there are none."""
+    """Return the system prompt for the tools' effects; empty where there are no tools."""
     if not len(tools):
         return ""
     return SYSTEM_PROMPT if all(one.effect == "read" for one in tools) else WORKING_PROMPT
 
 
 DENIED = "not allowed: {reason}. Do not try it again; say what you would have done."
-"""What the model is told about a call that the policy denies."""
+"""The model's message about a call that the policy denies."""
 
 TOOK_LONGER = "took longer than {seconds:g} s and was not waited for"
-"""What the model is told about a call that overran its tool's own time."""
+"""The model's message about a call that overran its tool's own time."""
 
 LEFT_BY_TIMEOUT = "the time of the run, {seconds:g} s, was up before the tool had returned"
 LEFT_BY_STOP = "the run was stopped before the tool had returned"
@@ -43,23 +43,23 @@ REPEATS_ITSELF = (
     "That tool call repeated itself without end and was not run. "
     "Make a shorter call, or answer from what you have."
 )
-"""What the model is told once a run when a call does nothing but repeat itself."""
+"""The model's message, once a run, when a call does nothing but repeat itself."""
 
 INTERRUPTED_CALL = "error: this call was interrupted and has no result"
-"""The result of a call that the run ended on, when the conversation goes on."""
+"""The result of a call that the run ended on, when the conversation continues."""
 
 REPEATED_CALL = (
     "error: you made this exact call before and got the same result. "
     "Answer from what you have, or try something else."
 )
-"""What the model is told, once a run, when it makes an identical call a third time."""
+"""The model's message, once a run, when it makes an identical call a third time."""
 
 
 def counted(number: int, what: str) -> str:
-    """A number and a noun, as in "1 step" and "1,024 steps"."""
+    """Format a number and a noun, as in "1 step" and "1,024 steps"."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def cut_part(reply: Reply) -> str:
-    """What of a reply was cut, for a person."""
+    """Name the part of a reply that was cut, for the user."""
     return "the answer" if reply.cut_call is None else "a tool call, which was not run,"

@@ -1,4 +1,4 @@
-"""A conversation with a model in another server (see `Conversation`).
+"""A conversation with a model on another server (see `Conversation`).
 
 The server gets the whole conversation each time, in the same bytes as before, so that it can use
 its own cache of it. What time it takes is measured from here.
@@ -34,7 +34,7 @@ _SILENT = "(interrupted)"  # many templates want user and assistant in turns
 _FIRST_WAIT = 0.5  # seconds before the second try, doubled each time
 MAX_COUNT = 2**53  # of tokens; a server that says more is wrong, and no float takes any number
 COUNTS_S = 10.0  # seconds that a server has for its counts, once the answer is whole
-PATIENCE = 2  # times the tokens that it may write, until a server is ended that goes on
+PATIENCE = 2  # times the tokens that it may write, until a request is ended that continues
 _CUT = ("", "length", "error", "abort", "content_filter")  # how an answer ends that is not whole
 _CHARS = 3.5  # characters a token, where the server does not count for us
 
@@ -50,7 +50,7 @@ class _Times:
 
 
 class RemoteConversation(Conversation[int]):
-    """See `Conversation`.
+    """A `Conversation` with a model on another server.
 
     Attributes:
         wire: the conversation in OpenAI's format, as it is sent.
@@ -65,11 +65,10 @@ class RemoteConversation(Conversation[int]):
         self.wire: list[dict[str, Any]] = []
         self._tools = list(tools)
         self._purpose = "prompt"
-        self._told_of_text = False
+        self._noted_text_calls = False
 
     @property
     def notes(self) -> list[str]:
-        """See `Conversation.notes`."""
         notes = ["compact has no effect: the server's model has its context there"]
         bounded = (self.config.thinking_tokens, self.config.thinking_seconds) != (None, None)
         limit = ["a server's model is not held to a budget of thinking"] * bounded
@@ -77,38 +76,34 @@ class RemoteConversation(Conversation[int]):
 
     @property
     def context(self) -> int:
-        """See `Conversation.context`."""
         return self.config.context or self.engine.context
 
     def count(self, text: str) -> int:
-        """About how many tokens a text has: the tokenizer is in the server."""
+        """Estimate the tokens of a text; the tokenizer is on the server."""
         return int(len(text.encode("utf-8", "surrogatepass")) / _CHARS) + 1
 
     def stop(self) -> None:
-        """Nothing to do: `generate` looks at the run all the time, and closes the connection."""
+        """Do nothing: `generate` polls the run and closes the connection."""
 
     def position(self) -> int:
-        """See `Conversation.position`."""
         return len(self.wire)
 
     def rewind(self, position: int) -> None:
-        """See `Conversation.rewind`."""
         del self.wire[position:]
 
     def load_history(self, messages: Sequence[Message], turn: int = 0) -> None:
-        """Begin with these messages (see `Conversation.load_history`)."""
+        """Start with these messages (see `Conversation.load_history`)."""
         super().load_history(messages, turn)
         self.wire = []
         self._write_all(messages)
 
     def fork_from(self, other: Conversation[int]) -> None:
-        """Take over what was sent so far (see `Conversation.fork_from`)."""
+        """Copy the messages sent so far (see `Conversation.fork_from`)."""
         assert isinstance(other, RemoteConversation)
         super().fork_from(other)
         self.wire = [dict(message) for message in other.wire]
 
     def settings(self) -> dict[str, Any]:
-        """See `Conversation.settings`."""
         return {
             "context": self.context,
             "sampling": (self.config.sampling or GREEDY).as_dict(),
@@ -131,19 +126,19 @@ class RemoteConversation(Conversation[int]):
         yield from ()
 
     def generate(self, run: RunContext) -> Generator[AgentEvent, None, Reply]:
-        """Send the conversation and read what streams back (see `Conversation.generate`)."""
+        """Send the conversation and parse the streamed reply (see `Conversation.generate`)."""
         left, attempt = run.tokens_left(), 1
         while True:
             try:
-                return (yield from self._ask_once(run, left))
+                return (yield from self._request_once(run, left))
             except ParameterRefusedError as error:
                 if error.param in self.engine.refused:
                     raise
                 self.engine.refused.add(error.param)
             except BusyError as error:
                 if attempt == self.engine.tries:
-                    told = f"{error} (tried {attempt} times)"
-                    raise BusyError(told, error.wait_s, dropped=error.dropped) from None
+                    message = f"{error} (tried {attempt} times)"
+                    raise BusyError(message, error.wait_s, dropped=error.dropped) from None
                 wait = error.wait_s
                 if wait is None:
                     wait = _FIRST_WAIT * 2 ** (attempt - 1)
@@ -151,8 +146,8 @@ class RemoteConversation(Conversation[int]):
                 _wait(run, wait)
                 attempt += 1
 
-    def _ask_once(self, run: RunContext, left: int) -> Generator[AgentEvent, None, Reply]:
-        said = StreamedReply()
+    def _request_once(self, run: RunContext, left: int) -> Generator[AgentEvent, None, Reply]:
+        stream = StreamedReply()
         times = _Times(time.perf_counter())
         exchange = Exchange(self.engine.server, self._body(left))
         words = Words()
@@ -160,34 +155,34 @@ class RemoteConversation(Conversation[int]):
 
         def check() -> None:
             run.check_stop()
-            if said.finish and time.perf_counter() > times.last + COUNTS_S:
+            if stream.finish and time.perf_counter() > times.last + COUNTS_S:
                 raise EngineError(f"{self.engine.base_url} does not end the stream")
 
         try:
-            for at, chunk in _until_whole(exchange.chunks(check), said):
-                pieces = said.take(chunk)
-                if (said.pieces or said.finish) and times.first is None:
+            for at, chunk in _until_whole(exchange.chunks(check), stream):
+                pieces = stream.take(chunk)
+                if (stream.pieces or stream.finish) and times.first is None:
                     times.first, times.first_clock = at, time.time()
                 times.last = at
                 for mode, text in pieces:
                     yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
-                if said.pieces > PATIENCE * left and self._over(said, left):
-                    said.finish = "length"
+                if stream.pieces > PATIENCE * left and self._over(stream, left):
+                    stream.finish = "length"
                     break
-                if self.config.repetition_stop and any(map(stop.push, words.push(said.fresh()))):
+                if self.config.repetition_stop and any(map(stop.push, words.push(stream.fresh()))):
                     break
-            said.end()
-            if rest := said.read_text() if self._tools and not stop.length else said.held:
+            stream.end()
+            if rest := stream.read_text() if self._tools and not stop.length else stream.held:
                 yield TextDelta(rest)
-            if said.as_text and not self._told_of_text:
-                self._told_of_text = True
+            if stream.as_text and not self._noted_text_calls:
+                self._noted_text_calls = True
                 yield Notice("the server sends tool calls as text; they are parsed from it")
         finally:
             exchange.close()
-            said.end()  # where it was interrupted
-            reply = self._reply(said)
+            stream.end()  # where it was interrupted
+            reply = self._reply(stream)
             reply.repeated = stop.length
-            phases = self._keep(run, said, reply, times)
+            phases = self._keep(run, stream, reply, times)
         yield from phases
         if reply.repeated:
             yield Notice(
@@ -195,24 +190,24 @@ class RemoteConversation(Conversation[int]):
                 "its reply was stopped"
             )
         else:
-            self._check_whole(run, said, reply)
+            self._check_whole(run, stream, reply)
         return reply
 
-    def _over(self, said: StreamedReply, left: int) -> bool:
-        """Whether a reply is so much too long that its server has not read the limit.
+    def _over(self, stream: StreamedReply, left: int) -> bool:
+        """Return whether a reply is so long that its server ignored the limit.
 
         By its letters, too: there are servers that send each in a piece of its own. And without
         its thoughts, which some do not count.
         """
-        calls = "".join(call.arguments for call in said.calls.values())
-        return self.count(said.answer + calls) > PATIENCE * left
+        calls = "".join(call.arguments for call in stream.calls.values())
+        return self.count(stream.answer + calls) > PATIENCE * left
 
     def _given(self) -> list[str]:
-        """What the model was given and may copy."""
+        """Return the texts that the model may copy."""
         return [str(one["content"]) for one in self.wire if one["role"] != "assistant"]
 
     def _body(self, left: int) -> dict[str, Any]:
-        """The request. History and tools come first and do not change: the server's cache."""
+        """Build the request; history and tools come first, for the server's prefix cache."""
         refused = self.engine.refused
         body: dict[str, Any] = {
             "model": self.engine.model.name,
@@ -238,7 +233,7 @@ class RemoteConversation(Conversation[int]):
         return body
 
     def _sampling(self) -> dict[str, Any]:
-        """The settings that were given; what is not OpenAI's is called as llama-server does."""
+        """Return the given settings; those beyond OpenAI's have llama-server's names."""
         given = (self.config.sampling or GREEDY).given()
         for name in ("stop", "dry_sequence_breakers"):
             if name in given:
@@ -252,27 +247,27 @@ class RemoteConversation(Conversation[int]):
             given["samplers"] = ["penalties", "dry", *given.pop("order")]
         return given
 
-    def _reply(self, said: StreamedReply) -> Reply:
-        whole = said.finish not in _CUT
-        calls = said.tool_calls()
-        reply = Reply(said.answer.strip(), said.thinking.strip(), calls if whole else [])
+    def _reply(self, stream: StreamedReply) -> Reply:
+        whole = stream.finish not in _CUT
+        calls = stream.tool_calls()
+        reply = Reply(stream.answer.strip(), stream.thinking.strip(), calls if whole else [])
         if calls and not whole:
             reply.cut_call = calls[-1].text
-        reply.repaired = said.as_text and bool(reply.calls)
+        reply.repaired = stream.as_text and bool(reply.calls)
         return reply
 
     def _keep(
-        self, run: RunContext, said: StreamedReply, reply: Reply, times: _Times
+        self, run: RunContext, stream: StreamedReply, reply: Reply, times: _Times
     ) -> list[PhaseFinished]:
-        """Take what was said into the conversation, also when it was cut, and record the phases."""
+        """Add the reply to the conversation, even when it was cut, and record the phases."""
         if times.first is None:
             return []
         reply.calls = run.identify(reply.calls)
         calls = [(call.name, sendable(call)) for call in reply.calls]
-        self._write("assistant", said.content, calls)
-        if calls and said.thinks_as:  # DeepSeek's server takes no results without it
-            self.wire[-1][said.thinks_as] = said.thinking
-        phases = self._phases(said, times)
+        self._write("assistant", stream.content, calls)
+        if calls and stream.thinks_as:  # DeepSeek's server takes no results without it
+            self.wire[-1][stream.thinks_as] = stream.thinking
+        phases = self._phases(stream, times)
         prefill, decode = phases
         decode.finish_reason = "repetition" if reply.repeated else ""
         run.usage.input_tokens += prefill.kv_after
@@ -281,39 +276,39 @@ class RemoteConversation(Conversation[int]):
         if run.usage.ttft_s is None:
             run.usage.ttft_s = decode.ttft_s = times.first - run.began
         shown = "".join(
-            [said.answer, *(f"\n{call.name} {call.text}" for call in said.tool_calls())]
+            [stream.answer, *(f"\n{call.name} {call.text}" for call in stream.tool_calls())]
         )
         made = Message("assistant", shown, calls=tuple(reply.calls), text=reply.answer)
         self.messages = [*self.messages, made]
         run.log_reply(reply, shown, decode.tokens)
         run.log_phase(prefill, self._purpose)
-        run.log_phase(decode, "tool_call" if said.calls else "answer")
+        run.log_phase(decode, "tool_call" if stream.calls else "answer")
         reuse = Reuse(prefill.cached_tokens, prefill.kv_after)
         return [PhaseFinished(prefill, reuse), PhaseFinished(decode)]
 
-    def _phases(self, said: StreamedReply, times: _Times) -> tuple[PhaseEvent, PhaseEvent]:
-        """The request in two phases, as far as they can be told apart from here.
+    def _phases(self, stream: StreamedReply, times: _Times) -> tuple[PhaseEvent, PhaseEvent]:
+        """Split the request into two phases, as far as the client can tell.
 
         The prefill ends with the first piece that comes, so it holds the way there and back and
         the first token; the decode is the rest.
         """
         assert times.first is not None
-        prompt = _number(said.usage, "prompt_tokens")
-        details = said.usage.get("prompt_tokens_details")
+        prompt = _number(stream.usage, "prompt_tokens")
+        details = stream.usage.get("prompt_tokens_details")
         cached = _number(details, "cached_tokens") if isinstance(details, dict) else 0
-        sampled = _number(said.usage, "completion_tokens")
+        sampled = _number(stream.usage, "completion_tokens")
         plan = "counted by the server"
         if not prompt or not sampled:
             plan = "tokens estimated"
             prompt = prompt or sum(self.count(str(one)) for one in self.wire[:-1])
-            sampled = sampled or said.pieces
+            sampled = sampled or stream.pieces
         cached = min(cached, prompt)
-        if said.pieces > 8 and times.last - times.first < 1e-4 * said.pieces:
-            plan += ", sent all at once"  # so the two phases cannot be told apart
+        if stream.pieces > 8 and times.last - times.first < 1e-4 * stream.pieces:
+            plan += ", sent all at once"  # so the two phases cannot be separated
         common: dict[str, Any] = {"predicted": "unknown", "observed": "unknown"}
         common |= {"source": "remote", "plan": plan}
-        if said.timings:
-            common["server_timings"] = said.timings
+        if stream.timings:
+            common["server_timings"] = stream.timings
         prefill = PhaseEvent(
             phase="prefill",
             tokens=prompt - cached,
@@ -336,19 +331,19 @@ class RemoteConversation(Conversation[int]):
         )
         return prefill, decode
 
-    def _check_whole(self, run: RunContext, said: StreamedReply, reply: Reply) -> None:
-        """A turn that was cut is no answer, and a call that was cut never runs."""
-        if not said.finish:
-            what = "it ended early" if said.pieces else "no data"
+    def _check_whole(self, run: RunContext, stream: StreamedReply, reply: Reply) -> None:
+        """Refuse a cut turn as an answer; a cut call never runs."""
+        if not stream.finish:
+            what = "it ended early" if stream.pieces else "no data"
             raise EngineError(f"the stream from {self.engine.base_url} broke off: {what}")
-        if said.finish not in _CUT:
+        if stream.finish not in _CUT:
             return
-        if said.finish != "length":
+        if stream.finish != "length":
             raise EngineError(
-                f"{self.engine.base_url} cut the answer: it ended with {said.finish!r}, not "
+                f"{self.engine.base_url} cut the answer: it ended with {stream.finish!r}, not "
                 "because it was done"
             )
-        total = _number(said.usage, "prompt_tokens") + _number(said.usage, "completion_tokens")
+        total = _number(stream.usage, "prompt_tokens") + _number(stream.usage, "completion_tokens")
         if total >= self.context:
             raise ContextOverflowError(
                 f"{cut_part(reply)} was cut: the context holds {self.context:,} tokens. Ask for "
@@ -357,7 +352,7 @@ class RemoteConversation(Conversation[int]):
         raise run.cut_error(reply)
 
     def _write(self, role: str, content: str, calls: Sequence[tuple[str, str]] = ()) -> None:
-        """Put a message on the wire; `calls` are names with arguments in JSON."""
+        """Add a message to the wire; `calls` are names with JSON arguments."""
         message: dict[str, Any] = {"role": role, "content": content}
         if calls:
             message["tool_calls"] = [
@@ -371,7 +366,7 @@ class RemoteConversation(Conversation[int]):
         self.wire.append(message)
 
     def _write_all(self, messages: Sequence[Message]) -> None:
-        """Put messages on the wire; results go to the calls before them."""
+        """Add messages to the wire; results are matched to the calls before them."""
         results: list[Message] = []
         for message in messages:
             if message.role == "tool":
@@ -379,17 +374,17 @@ class RemoteConversation(Conversation[int]):
                 continue
             self._settle(results)
             results = []
-            said = message.content if message.text is None else message.text
+            text = message.content if message.text is None else message.text
             calls = [
                 (call.name, json.dumps(call.arguments, ensure_ascii=False))
                 for call in message.calls
             ]
-            self._write(message.role, said, calls)
+            self._write(message.role, text, calls)
         if results:  # else calls at the end get theirs with the next message
             self._settle(results)
 
     def _settle(self, new: Sequence[Message]) -> None:
-        """Every call gets a result, in order, or the server would refuse what follows."""
+        """Give every call a result, in order, or the server would refuse the next request."""
         if not self.wire or "tool_calls" not in self.wire[-1]:
             return
         results = [message for message in new if message.role == "tool"]
@@ -399,21 +394,21 @@ class RemoteConversation(Conversation[int]):
 
 
 def _until_whole(
-    chunks: Iterator[tuple[float, dict[str, Any]]], said: StreamedReply
+    chunks: Iterator[tuple[float, dict[str, Any]]], stream: StreamedReply
 ) -> Iterator[tuple[float, dict[str, Any]]]:
-    """The chunks of an answer; what fails once it is whole, takes no more than its counts."""
+    """Yield an answer's chunks; a failure after it is complete only loses its usage."""
     try:
         yield from chunks
     except EngineError as error:
-        if said.finish not in _CUT or said.finish == "length":
+        if stream.finish not in _CUT or stream.finish == "length":
             return
-        if isinstance(error, BusyError) and said.pieces:  # to ask again would say it twice
+        if isinstance(error, BusyError) and stream.pieces:  # to ask again would say it twice
             raise EngineError(str(error)) from None
         raise
 
 
 def _call_id(message: int, number: int) -> str:
-    """Nine letters and digits: Mistral's servers take no other id."""
+    """Return nine letters and digits, the only id that Mistral's servers accept."""
     return f"call{message % 1000:03}{number % 100:02}"
 
 

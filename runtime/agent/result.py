@@ -1,4 +1,4 @@
-"""How a run of an agent ended, and what it cost."""
+"""The result of an agent's run, and its cost."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NO_SOURCE = "[no source]"
 
 @dataclass
 class Usage:
-    """What a run cost."""
+    """The cost of a run."""
 
     steps: int = 0
-    """Times the model was asked."""
+    """Number of the model's replies."""
     input_tokens: int = 0
     """Tokens of the context over all steps, reused ones included."""
     cached_tokens: int = 0
@@ -46,23 +46,23 @@ class Usage:
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean time of a sampled token."""
+        """Return the mean seconds per output token, or None."""
         return self.decode_s / self.output_tokens if self.output_tokens else None
 
     @property
     def reuse(self) -> Reuse:
-        """How much of the context did not have to be computed again."""
+        """Return how much of the context was reused from the KV cache."""
         reread = self.reread_tokens, self.reread_s
         return Reuse(self.cached_tokens, self.input_tokens, *reread, self.miss)
 
 
 def footnotes(sources: Iterable[Sequence[Any]], unsupported: Iterable[str]) -> list[str]:
-    """Say in lines where the facts of an answer stand, by place, and which have no source."""
+    """Format the sources of an answer's facts, grouped by place, and the unsupported facts."""
     facts: dict[str, list[str]] = {}
     for fact, path, line in sources:
         if fact != path:
             facts.setdefault(f"{path}:{line}" if line else path, []).append(fact)
-    placed = [f"[{place}] {', '.join(found)}" for place, found in facts.items()]
+    placed = [f"[{where}] {', '.join(found)}" for where, found in facts.items()]
     return [*placed, *(f"{NO_SOURCE} {fact}" for fact in unsupported)]
 
 
@@ -71,7 +71,7 @@ Output = TypeVar("Output", default=str)
 
 @dataclass(frozen=True)
 class RunResult(Generic[Output]):
-    """How a run ended, and the trace of its conversation."""
+    """The outcome of a run, with the trace of its conversation."""
 
     answer: str
     """What the model answered; what there was of it when a limit ended the run."""
@@ -93,7 +93,7 @@ class RunResult(Generic[Output]):
 
     @property
     def output(self) -> Output:
-        """The answer as the agent's ``output_type``; the text where there is none.
+        """Return the answer as the agent's ``output_type``, or its text where there is none.
 
         Raises:
             AgentError: the run ended without an answer.
@@ -104,10 +104,10 @@ class RunResult(Generic[Output]):
 
     @property
     def turns(self) -> list[Turn]:
-        """The turns of the conversation so far, from the trace."""
+        """Return the turns of the conversation so far, from the trace."""
         return self.trace.turns
 
     @property
     def phases(self) -> list[PhaseEvent]:
-        """The phases of this run, from the trace."""
+        """Return the phases of this run, from the trace."""
         return [phase for phase in self.trace.phases if phase.turn == self.turn]

@@ -1,4 +1,4 @@
-"""One run as its conversation sees it: its limits, what it has cost, and what its trace says."""
+"""The run context of a conversation: limits, usage, cancellation and trace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Progress = Callable[[int, int, float], None]
 
 
 class CancellationToken:
-    """Whether a run is to end: it was cancelled, or its time is up.
+    """Whether a run must end, because it was cancelled or its time is up.
 
     Args:
         timeout: seconds that the run may take; None for as long as it needs.
@@ -44,17 +44,17 @@ class CancellationToken:
         self._task: TimedTask[str] | None = None
 
     def cancel(self) -> None:
-        """End the run before its next step, and wait for no tool any longer."""
+        """End the run before its next step, and stop waiting for a tool."""
         self.cancelled = True
         self._abandon(LEFT_BY_STOP)
 
     def expire(self) -> None:
-        """The same because its time is up."""
+        """End the run because its time is up."""
         self.expired = True
         self._abandon(LEFT_BY_TIMEOUT.format(seconds=self.timeout))
 
     def check(self) -> None:
-        """End the run if it is to end.
+        """Raise if the run must end.
 
         Raises:
             PassCancelledError: it was cancelled.
@@ -66,7 +66,7 @@ class CancellationToken:
             raise PassCancelledError("stopped; the conversation can continue")
 
     def check_call(self) -> None:
-        """Refuse to begin a call in a run that is to end.
+        """Refuse to start a call in a run that must end.
 
         Raises:
             ToolError: it is to end.
@@ -75,11 +75,11 @@ class CancellationToken:
             raise ToolError(NOT_BEGUN)
 
     def timeout_error(self) -> LimitReachedError:
-        """What a run ends with whose time is up."""
+        """Return the error of a run whose time is up."""
         return LimitReachedError(f"no answer within {self.timeout:g} seconds; allow more (timeout)")
 
     def wait(self, task: TimedTask[str], seconds: float | None) -> str:
-        """What a tool at work gives.
+        """Wait for a running tool and return its result.
 
         Args:
             task: the call.
@@ -90,7 +90,7 @@ class CancellationToken:
         """
         self._task = task
         try:
-            # Whoever ends the run says so first and looks for the task then.
+            # The caller that ends the run sets the flag first and looks for the task then.
             if self.expired:
                 self.expire()
             elif self.cancelled:
@@ -105,7 +105,7 @@ class CancellationToken:
 
 
 class RunContext:
-    """What a `Conversation` needs of a run.
+    """The parts of a run that a `Conversation` needs.
 
     Args:
         config: the agent's settings.
@@ -117,7 +117,7 @@ class RunContext:
 
     Attributes:
         usage: what the run has cost so far.
-        answer, thinking: what the model said last.
+        answer, thinking: the model's last reply.
         began: when the question was asked, by `time.perf_counter`.
     """
 
@@ -144,33 +144,35 @@ class RunContext:
         self._known: set[str] = set()  # digests of contents that are in the trace
 
     def check_stop(self) -> None:
-        """See `CancellationToken.check`."""
+        """Raise if the run must end."""
         self.cancellation.check()
 
     def tokens_left(self) -> int:
-        """Tokens that the next reply may have.
+        """Return the maximum tokens of the next reply.
 
         Raises:
             LimitReachedError: none.
         """
-        most = self._max_tokens
-        if most is None:
+        limit = self._max_tokens
+        if limit is None:
             return TURN_TOKENS
-        if self.usage.output_tokens >= most:
+        if self.usage.output_tokens >= limit:
             raise LimitReachedError(
-                f"no answer after {counted(most, 'generated token')}; allow more (max_tokens)"
+                f"no answer after {counted(limit, 'generated token')}; allow more (max_tokens)"
             )
-        return most - self.usage.output_tokens
+        return limit - self.usage.output_tokens
 
     def cut_error(self, reply: Reply) -> LimitReachedError:
-        """What a run ends with whose last reply was cut since there were no tokens left."""
-        most = counted(self._max_tokens or TURN_TOKENS, "generated token")
-        return LimitReachedError(f"{cut_part(reply)} was cut after {most}; allow more (max_tokens)")
+        """Return the error of a run whose last reply reached the token limit."""
+        limit = counted(self._max_tokens or TURN_TOKENS, "generated token")
+        return LimitReachedError(
+            f"{cut_part(reply)} was cut after {limit}; allow more (max_tokens)"
+        )
 
     def log_message(
         self, role: str, content: str, thinking: str = "", by: Literal["", "harness"] = ""
     ) -> None:
-        """Put a message into the trace."""
+        """Write a message to the trace."""
         step = self.usage.steps
         event = MessageEvent(role=role, content=content, turn=self.turn, step=step)
         event.thinking, event.by = thinking, by
@@ -179,7 +181,7 @@ class RunContext:
         self.trace.write(event)
 
     def log_contents(self, contents: Mapping[str, Any]) -> None:
-        """Put into the trace what recipes name by digest, as far as it is not there."""
+        """Write the values that recipes name by digest to the trace, each once."""
         if contents.keys() <= self._known:
             return
         self._known |= self.trace.contents.keys()
@@ -190,27 +192,27 @@ class RunContext:
     def log_phase(
         self, phase: PhaseEvent, purpose: str, passes: Sequence[PassEvent] = ()
     ) -> PhaseEvent:
-        """Put a phase into the trace, and those of its passes that others had rows in."""
+        """Write a phase to the trace, and its passes that were shared with other runs."""
         for one in passes:
             one.turn, one.step = self.turn, self.usage.steps
             self.trace.write(one)
         phase.turn, phase.step, phase.purpose = self.turn, self.usage.steps, purpose
         return self.trace.write(phase)
 
-    def log_reply(self, reply: Reply, said: str, tokens: int) -> None:
-        """Take what the model said into the trace and the sums.
+    def log_reply(self, reply: Reply, content: str, tokens: int) -> None:
+        """Add the model's reply to the trace and the usage.
 
         Args:
             reply: what it was.
-            said: the same as text, without the thinking.
+            content: the same as text, without the thinking.
             tokens: how many it took, thinking included.
         """
-        self.log_message("assistant", said, reply.thinking)
+        self.log_message("assistant", content, reply.thinking)
         self.answer, self.thinking = reply.answer, reply.thinking
         self.usage.output_tokens += tokens
 
     def identify(self, calls: Sequence[ToolCall], by: str = "c") -> list[ToolCall]:
-        """The calls of this step, each with an identifier: nine letters, as Mistral wants them.
+        """Give each call of this step an identifier of nine letters, as Mistral requires.
 
         by: its first letter; those of the harness have another than the model's.
         """

@@ -1,4 +1,4 @@
-"""The header of an agent's trace: everything needed to do the run again."""
+"""The header of an agent's trace: everything needed to repeat the run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PACKAGES = ("triplepoint", "llvmlite", "numpy", "tokenizers", "llguidance", "ji
 
 
 def begin_trace(path: str | Path | bool | None, *, redact: bool) -> Trace:
-    """An empty trace.
+    """Start an empty trace.
 
     Args:
         path: its file; a new one in the user's state folder if None or True, none at all if False.
@@ -51,11 +51,11 @@ def begin_trace(path: str | Path | bool | None, *, redact: bool) -> Trace:
         return Trace.to_file(path, run=run, redact=redact)
     file = user_folder("state") / "traces" / f"{run}.jsonl"
     settings = {key: setting.value for key, setting in read_settings().items()}
-    most = retention.limit(default=settings.get("trace_keep_bytes", retention.MOST_BYTES))
+    limit = retention.limit(default=settings.get("trace_keep_bytes", retention.MAX_BYTES))
     try:
         if not file.parent.is_dir():
             make_folder(file.parent)
-        _make_room(file.parent, most, settings.get("trace_keep_days"))
+        _make_room(file.parent, limit, settings.get("trace_keep_days"))
         trace = Trace.to_file(file, run=run, redact=redact)
     except (OSError, TraceError) as error:
         _warn(error)
@@ -69,16 +69,16 @@ def _warn(error: OSError | TraceError) -> None:
     log.warning(f"triplepoint: no trace is written (set XDG_STATE_HOME to another folder): {why}")
 
 
-def _make_room(folder: Path, most: int | None, days: float | None) -> None:
-    """Remove traces of the state folder that are too old, or too large together; say the latter."""
-    removed = retention.enforce(folder, most, days)
+def _make_room(folder: Path, limit: int | None, days: float | None) -> None:
+    """Remove traces of the state folder that are too old, or exceed its size; report the latter."""
+    removed = retention.enforce(folder, limit, days)
     if removed.count:
         from ..hub.progress import size_text  # most runs remove nothing
 
         traces = f"{removed.count:,} trace{'s' * (removed.count != 1)}"
         log.warning(
             f"triplepoint: removed the oldest {traces} ({size_text(removed.nbytes)}): traces in "
-            f"{folder} may take {size_text(most or 0)} in total; set another limit with "
+            f"{folder} may take {size_text(limit or 0)} in total; set another limit with "
             f"{retention.LIMIT}=SIZE or trace_keep_bytes in config.toml, or turn it off with off",
             **{"removed_traces": removed.count, "removed_bytes": removed.nbytes},
         )
@@ -86,7 +86,7 @@ def _make_room(folder: Path, most: int | None, days: float | None) -> None:
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What a run is made of, and what its header tells.
+    """The parts of a run, which its header records.
 
     Attributes:
         engine, conversation: what answers.
@@ -110,27 +110,27 @@ class RunSetup:
 
     @property
     def notes(self) -> list[str]:
-        """What had to be done because the model file or a tool's schema lack something."""
+        """Return notes on workarounds for gaps in the model file or a tool's schema."""
         notes = [*self.conversation.notes, *([self.harness.note] if self.harness.note else [])]
         notes += dict.fromkeys(n for one in self.tools for n in getattr(one.group, "notes", ()))
         if refused := self.policy.refused(self.tools):
-            asks = " and nobody can be asked" * (self.policy.mode == "ask")
+            unattended = " and nobody can be asked" * (self.policy.mode == "ask")
             notes.append(
-                f"the policy is {self.policy.mode}{asks}, so no call of {', '.join(refused)} "
+                f"the policy is {self.policy.mode}{unattended}, so no call of {', '.join(refused)} "
                 "will run"
             )
         return notes
 
 
 def prepare(setup: RunSetup) -> None:
-    """Find out now what a header says and what takes its time: nobody waits for an answer yet."""
+    """Compute the slow parts of the header now, before a question waits for them."""
     _ = setup.engine.model.sha256
     _regime_map(setup)
     _versions()
 
 
 def run_start(setup: RunSetup, task: str) -> RunStart:
-    """The header of the conversation that begins with ``task``."""
+    """Return the header of a conversation that begins with ``task``."""
     engine, config = setup.engine, setup.config
     return start_on(
         engine,
@@ -159,7 +159,7 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
 
 
 def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
-    """A header that has what follows from the engine; `given`: its other fields."""
+    """Return a header with the engine's fields filled in; `given` are its other fields."""
     model, cost = engine.model, None if is_remote(engine) else engine.loaded.cost
     sizes = ("kv_bytes", "state_bytes", "experts", "experts_used")
     return RunStart(
@@ -185,14 +185,14 @@ def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
 def write_continuation(
     trace: Trace, setup: RunSetup, task: str = "", *, parent: str, step: str | None = None
 ) -> None:
-    """Begin the trace of a conversation that goes on with another one, which it has whole.
+    """Start the trace of a conversation that continues another, and copy its history.
 
     Args:
         trace: an empty one.
         setup: the conversation is in it.
         task: the first question from now on, where it is known.
         parent: run of the other one.
-        step: where in it this one goes on, as in "2.1", if not at its end.
+        step: where in it this one continues, as in "2.1", if not at its end.
     """
     start = run_start(setup, task)
     start.parent, start.parent_step = parent, step
@@ -202,7 +202,7 @@ def write_continuation(
 
 
 def _regime_map(setup: RunSetup) -> dict[str, Any]:
-    """Empty for an engine that has no cost model, such as one on another machine."""
+    """Return the regime map; empty for an engine without a cost model, such as a remote one."""
     conversation = setup.conversation
     if not isinstance(conversation, LocalConversation):
         return {}
@@ -212,7 +212,7 @@ def _regime_map(setup: RunSetup) -> dict[str, Any]:
 
 
 def _tuning(engine: Engine | RemoteEngine) -> dict[str, Any]:
-    """How passes are run, and why; empty for an engine on another machine."""
+    """Return how passes are executed, and why; empty for a remote engine."""
     return {} if is_remote(engine) else engine.loaded.tuning.describe()
 
 
@@ -222,7 +222,7 @@ def _machine(engine: Engine | RemoteEngine) -> MachineRecord:
 
 
 def versions() -> dict[str, str]:
-    """Package to version; ``kernels`` is a hash of what the kernels are generated from."""
+    """Return package versions; ``kernels`` is a hash of the kernels' sources."""
     return dict(_versions())
 
 

@@ -1,4 +1,4 @@
-"""Conversations that are kept: which there are, what is in them, and letting them go."""
+"""The saved sessions: listing, lookup and removal."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 from ...errors import AgentError, SessionError
 from .. import checked_files
 from ..conversation.messages import Message
-from .session_store import CONVERSATION, held, kept_folders, no_name, sessions_folder
+from .session_store import CONVERSATION, held, no_name, saved_folders, sessions_folder
 
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """A conversation on disk.
+    """A saved session.
 
     Attributes:
         name, folder: what it is called, and where it is.
-        kept: when it was kept last, in seconds since 1970.
+        kept: when it was saved last, in seconds since 1970.
         nbytes: of all its files.
         workspace: the folder that it was about; empty if none, or not known.
         model: name of the model; empty if not known.
         model_path: the model's file, or the address of its server.
-        questions: how many were asked.
-        messages: what was said.
+        questions: number of questions.
+        messages: number of messages.
         problem: why it cannot be read; empty if it can.
     """
 
@@ -45,13 +45,13 @@ class SessionInfo:
 
 
 def list_sessions(root: str | Path | None = None) -> list[SessionInfo]:
-    """All that are kept, the newest first."""
-    found = [_info(folder, kept) for folder, kept in kept_folders(sessions_folder(root))]
+    """Return all saved sessions, the newest first."""
+    found = [_info(folder, saved) for folder, saved in saved_folders(sessions_folder(root))]
     return sorted(found, key=lambda one: (-one.kept, one.name))
 
 
 def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
-    """The conversation of that name.
+    """Return the session of that name.
 
     Raises:
         SessionError: there is none, or it cannot be read; the message lists those that exist.
@@ -71,7 +71,7 @@ def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
 
 
 def remove_session(session: SessionInfo) -> None:
-    """Remove a conversation with its KV cache.
+    """Remove a session with its KV cache.
 
     Raises:
         AgentError: another process has it, or it cannot be removed.
@@ -89,14 +89,14 @@ def remove_session(session: SessionInfo) -> None:
             ) from None
 
 
-def _info(folder: Path, kept: float) -> SessionInfo:
+def _info(folder: Path, saved: float) -> SessionInfo:
     nbytes = _size(folder)
     try:
         state: dict[str, Any] = json.loads(checked_files.read_sealed(folder / CONVERSATION))
         return SessionInfo(
             folder.name,
             folder,
-            kept,
+            saved,
             nbytes,
             str(state.get("workspace", "")),
             str(state.get("model_name", "")),
@@ -110,11 +110,11 @@ def _info(folder: Path, kept: float) -> SessionInfo:
             if type(error) is ValueError
             else "has a format that this version does not read"
         )
-        return SessionInfo(folder.name, folder, kept, nbytes, problem=f"{CONVERSATION} {problem}")
+        return SessionInfo(folder.name, folder, saved, nbytes, problem=f"{CONVERSATION} {problem}")
 
 
 def _size(folder: Path) -> int:
-    """Bytes of its files; one that its process replaces meanwhile is none."""
+    """Return the bytes of its files; one that is being replaced counts as 0."""
     nbytes = 0
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

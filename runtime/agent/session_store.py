@@ -1,4 +1,4 @@
-"""Conversations with a name, kept on disk: `--session NAME`, `--continue`.
+"""Named conversations, saved on disk: `--session NAME`, `--continue`.
 
     STATE/sessions/NAME/conversation.json   messages, the ledger, where questions began
     STATE/sessions/NAME/index.json, *.kv    the KV cache (`engine/session_files.py`)
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 CONVERSATION = "conversation.json"
-MOST_BYTES = 16 << 30
+MAX_BYTES = 16 << 30
 """Most that the KV caches of all sessions take; those used least recently go first."""
 _CONVERSATION = re.compile(re.escape(CONVERSATION))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -46,19 +46,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True)
 class State:
-    """A conversation, as it is on disk."""
+    """A conversation as saved on disk."""
 
     version: int
     model: str
     """SHA-256 of the model."""
     told: str
-    """SHA-256 of what the model is told before the first question: system message and tools."""
+    """SHA-256 of the prompt before the first question: system message and tools."""
     run: str
     """The last run that went on with it, as in its trace."""
     turn: int
     messages: list[Message]
     workspace: str = ""
-    """The folder that it is about; empty if none, or kept by a version that did not say."""
+    """The folder that it is about; empty if none, or saved by a version without this field."""
     model_name: str = ""
     model_path: str = ""
     """The model's file, or the address of its server."""
@@ -72,24 +72,24 @@ class State:
 
 
 class SavedSession(ProcessBound):
-    """One conversation on disk, held by this process until it is closed.
+    """One saved conversation, locked by this process until it is closed.
 
     Attributes:
         name, folder: what it is called, and where it is.
     """
 
     def __init__(self, name: str, folder: Path, lock: int) -> None:
-        """Use `open_session`."""
+        """Use `open_session` instead."""
         self.name, self.folder = name, folder
         self._lock = lock
 
     @property
     def exists(self) -> bool:
-        """Whether there is a conversation to continue."""
+        """Return whether there is a conversation to continue."""
         return (self.folder / CONVERSATION).exists()
 
     def resume(self, agent: Agent[Any]) -> list[str]:
-        """Let a new agent continue where this conversation ended.
+        """Continue this conversation with a new agent.
 
         Returns notes for the user, one per line; none for a new session.
 
@@ -105,14 +105,14 @@ class SavedSession(ProcessBound):
             return []
         state = self._read()
         moved = self._moved(agent, state)
-        said = self._resume(agent, state)
+        notes = self._resume(agent, state)
         agent.conversation.pending = list(state.pending)
         if agent.files is not None:
-            said += agent.files.attach_again(state.attached)
-        return [*said, *([moved] if moved else [])]
+            notes += agent.files.attach_again(state.attached)
+        return [*notes, *([moved] if moved else [])]
 
     def _moved(self, agent: Agent[Any], state: State) -> str:
-        """What to say where the agent's tools look at another folder than before."""
+        """Return a note where the agent's tools use another folder than before."""
         now = "" if agent.workspace is None else without_surrogates(str(agent.workspace.resolve()))
         if not state.workspace or now == state.workspace:
             return ""
@@ -122,11 +122,11 @@ class SavedSession(ProcessBound):
 
     def _resume(self, agent: Agent[Any], state: State) -> list[str]:
         conversation = agent.conversation
-        same = state.model == agent.engine.model.sha256 and state.told == _told(agent)
+        same = state.model == agent.engine.model.sha256 and state.told == _fingerprint(agent)
         if isinstance(conversation, LocalConversation) and same and state.ids:
             if not all(0 <= token < conversation.engine.tokenizer.n_vocab for token in state.ids):
                 raise self._refusal("has tokens that the model does not have")
-            return self._go_on(agent, conversation, state)
+            return self._restore(agent, conversation, state)
         conversation.load_history(_with_system(state.messages, agent.config.system), state.turn)
         write_continuation(agent.trace, agent.setup, parent=state.run)
         if not isinstance(conversation, LocalConversation):
@@ -134,8 +134,10 @@ class SavedSession(ProcessBound):
         what = "another model" if state.model != agent.engine.model.sha256 else "other tools"
         return [f"session {self.name} was saved with {what}, so it is read again"]
 
-    def _go_on(self, agent: Agent[Any], conversation: LocalConversation, state: State) -> list[str]:
-        """The same tokens, and as much of their KV cache as there is."""
+    def _restore(
+        self, agent: Agent[Any], conversation: LocalConversation, state: State
+    ) -> list[str]:
+        """Restore the tokens, and as much of their KV cache as is saved."""
         began = time.perf_counter()
         made = conversation.session
         try:
@@ -157,13 +159,13 @@ class SavedSession(ProcessBound):
             phase = conversation.session.phases.metrics.adopted("session", seconds)
             phase.turn = agent.turn
             agent.trace.write(phase)
-        said = [
+        answers = [
             f"session {self.name} continues: {reused:,} of {len(state.ids):,} tokens from disk in "
             f"{seconds:.2f} s"
         ]
         if why:
-            said.append(f"the rest is recomputed: {why}")
-        return said
+            answers.append(f"the rest is recomputed: {why}")
+        return answers
 
     def save(self, agent: Agent[Any]) -> None:
         """Save the conversation as it is now.
@@ -182,7 +184,7 @@ class SavedSession(ProcessBound):
         state = State(
             VERSION,
             agent.engine.model.sha256,
-            _told(agent),
+            _fingerprint(agent),
             agent.trace.run,
             workspace="" if agent.workspace is None else str(agent.workspace.resolve()),
             model_name=agent.engine.model.name,
@@ -218,7 +220,7 @@ class SavedSession(ProcessBound):
             raise AgentError(f"session {self.name} was closed; open it again to {what} it")
 
     def _forget(self) -> None:
-        """Remove what was saved: there is no question left in the conversation."""
+        """Remove what was saved: the conversation has no question left."""
         try:
             for path in self.folder.iterdir():
                 if path.name in (CONVERSATION, session_files.INDEX) or session_files.is_cache(path):
@@ -229,7 +231,7 @@ class SavedSession(ProcessBound):
             ) from None
 
     def close(self) -> None:
-        """Release it for other processes."""
+        """Release the lock for other processes."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -269,7 +271,7 @@ def _check_agent(agent: object) -> None:
 
 
 def no_name(name: str) -> str:
-    """Why a session cannot be called so; empty where it can."""
+    """Return why a session name is invalid; empty where it is valid."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return ""
     return (
@@ -279,7 +281,7 @@ def no_name(name: str) -> str:
 
 
 def open_session(name: str, root: str | Path | None = None) -> SavedSession:
-    """Open the conversation of that name for this process only; a new one if it does not exist.
+    """Open the session of that name for this process only; create it if missing.
 
     Args:
         name: up to 64 letters, digits and ``. _ -``, starting with a letter or digit.
@@ -311,40 +313,40 @@ def open_session(name: str, root: str | Path | None = None) -> SavedSession:
 
 
 def last_session(root: str | Path | None = None) -> str:
-    """The name of the session that was kept last.
+    """Return the name of the session that was saved last.
 
     Raises:
         SessionError: there is none.
     """
-    found = [(time_of, folder.name) for folder, time_of in kept_folders(sessions_folder(root))]
+    found = [(time_of, folder.name) for folder, time_of in saved_folders(sessions_folder(root))]
     if not found:
         raise SessionError("there is no session to continue; start one with --session NAME")
     return max(found)[1]
 
 
 def sessions_folder(root: str | Path | None = None) -> Path:
-    """Where sessions are kept."""
+    """Return the folder of saved sessions."""
     if root is not None:
         return as_path(root, "the folder of sessions", AgentError)
     return user_folder("state") / "sessions"
 
 
-def kept_folders(root: Path) -> Iterator[tuple[Path, float]]:
-    """The folders of sessions, and when each was kept."""
+def saved_folders(root: Path) -> Iterator[tuple[Path, float]]:
+    """Yield the folders of sessions, and when each was saved."""
     if not root.is_dir():
         return
     for folder in root.iterdir():
         try:
             if not folder.is_symlink() and _NAME.fullmatch(folder.name):
                 yield folder, (folder / CONVERSATION).lstat().st_mtime
-        except OSError:  # begun and never kept, or removed meanwhile
+        except OSError:  # begun and never saved, or removed meanwhile
             continue
 
 
 def _make_room(keep: Path, coming: int) -> None:
-    """Remove the KV caches of the sessions that were used least recently, beyond `MOST_BYTES`."""
-    room = MOST_BYTES - coming
-    for folder, _ in sorted(kept_folders(keep.parent), key=lambda one: -one[1]):
+    """Remove the KV caches of the least recently used sessions, beyond `MAX_BYTES`."""
+    room = MAX_BYTES - coming
+    for folder, _ in sorted(saved_folders(keep.parent), key=lambda one: -one[1]):
         if folder == keep:
             continue
         files = [path for path in folder.iterdir() if session_files.is_cache(path)]
@@ -359,7 +361,7 @@ def _make_room(keep: Path, coming: int) -> None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[bool]:
-    """Whether the session could be had for a moment."""
+    """Lock a session for the `with` block; yield whether that succeeded."""
     try:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         lock = os.open(folder / "lock", flags, 0o600)  # a copy of a session may lack it
@@ -373,29 +375,29 @@ def held(folder: Path) -> Iterator[bool]:
 
 
 def _take(lock: int, folder: Path) -> bool:
-    """Whether the session is ours now, by its lock file's descriptor.
+    """Try to lock the session through its lock file's descriptor; return whether it worked.
 
     Without locks two processes may meet; each write is whole all the same.
     """
     if not claim(lock):
         return False
-    try:  # whoever had it until now may have removed the session, and the file with it
+    try:  # the last owner may have removed the session, and the file with it
         return os.path.samestat(os.fstat(lock), os.lstat(folder / "lock"))
     except OSError:
         return False
 
 
-def _told(agent: Agent[Any]) -> str:
-    """SHA-256 of the system message, the tools and the template."""
+def _fingerprint(agent: Agent[Any]) -> str:
+    """Return the SHA-256 of the system message, the tools and the template."""
     template = (
         agent.conversation.chat.source if isinstance(agent.conversation, LocalConversation) else ""
     )
-    told = [agent.config.system, agent.tools.schemas(), template]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    parts = [agent.config.system, agent.tools.schemas(), template]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _with_system(messages: list[Message], system: str) -> list[Message]:
-    """The same conversation under another system message."""
+    """Return the conversation with another system message."""
     rest = messages[1:] if messages and messages[0].role == "system" else messages
     return [Message("system", system), *rest] if system else rest
 
@@ -407,7 +409,7 @@ def _plain(state: State) -> dict[str, Any]:
 
 
 def _unsound(state: State) -> str:
-    """What is wrong with a conversation that is whole; empty if nothing."""
+    """Return what is invalid in a complete conversation; empty if nothing."""
     ends = [0, *(span.end for span in state.spans)]
     starts = [*(span.start for span in state.spans), len(state.ids)]
     if state.version != VERSION or not state.messages or state.turn < 0:

@@ -1,4 +1,4 @@
-"""Puts the pieces of a streamed answer together."""
+"""Accumulates the deltas of a streamed reply."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from ...arguments import without_surrogates
 from ..conversation.formats import FORMATS
 from ..conversation.reasoning_tags import Thinking
 from ..conversation.stop_strings import overlap
-from ..conversation.toolcalls import MOST_LEVELS, ToolCall, ToolFormat, is_flat
+from ..conversation.toolcalls import MAX_LEVELS, ToolCall, ToolFormat, is_flat
 
 MAX_CALLS = 64  # in one answer; a server that sends more is broken
 
 TAGS = Thinking()
-"""Around thinking at the head of the answer, from servers that do not tell it apart."""
+"""Around thinking at the head of the answer, from servers that do not separate it."""
 
 Mode = Literal["answer", "thinking"]
 
 
 @dataclass
 class Pending:
-    """A tool call while it comes in."""
+    """A tool call that is still being received."""
 
     name: str = ""
     arguments: str = ""
     id: str = ""
 
     def named(self, name: str) -> bool:
-        """Whether it has this name already: some servers send it with every piece."""
+        """Return whether it already has this name: some servers repeat it in every delta."""
         return len(name) > 1 and name == self.name
 
     def differs(self, name: object, given: object, *, free: bool = False) -> bool:
-        """Whether a piece with a name begins another call than this one.
+        """Return whether a named delta starts another call than this one.
 
         Args:
             name, given: of the piece; `given` is its id.
@@ -50,11 +50,11 @@ class Pending:
 
 @dataclass
 class StreamedReply:
-    """What a server has said so far.
+    """The reply of a server so far.
 
     Attributes:
-        finish: why it ended: ``stop``, ``tool_calls``, ``length``, …; empty while it goes on.
-        content: what it said as its answer, to be sent back: the answer, and thinking within tags.
+        finish: why it ended: ``stop``, ``tool_calls``, ``length``, …; empty until then.
+        content: its answer, to be sent back: the answer, and thinking within tags.
         usage, timings: what the server counted, where it says so.
         thinks_as: the field in which it sends thinking, where it has one.
     """
@@ -72,14 +72,14 @@ class StreamedReply:
     usage: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, Any] = field(default_factory=dict)
     thinks_as: str = ""
-    _tagged: bool | None = None  # whether tagged thinking goes on; None: nothing was said yet
+    _tagged: bool | None = None  # whether tagged thinking is open; None: no text yet
     _rest: str = ""  # text that is not read yet: it may be a part of a tag
     _seen: list[int] = field(default_factory=list)
-    _places: dict[int, int] = field(default_factory=dict)  # of indices that were given twice
+    _reassigned: dict[int, int] = field(default_factory=dict)  # of indices that were given twice
     _last: int = 0  # place of the call that the last piece belonged to
 
     def take(self, chunk: dict[str, Any]) -> list[tuple[Mode, str]]:
-        """Take one chunk in; gives the text in it. What has an unknown form is passed over."""
+        """Add one chunk; return the text in it. Chunks of an unknown form are ignored."""
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
         if isinstance(chunk.get("timings"), dict):
@@ -91,7 +91,7 @@ class StreamedReply:
         return self._delta(delta) if isinstance(delta, dict) else []
 
     def fresh(self) -> str:
-        """What was written since the last time that this was asked, in thinking, answer or call."""
+        """Return the thinking, answer and call text received since the last call."""
         texts = [self.thinking, self.answer, *(call.arguments for call in self.calls.values())]
         seen = [*self._seen, *[0] * len(texts)]
         new = "".join(text[n:] for text, n in zip(texts, seen, strict=False))
@@ -99,30 +99,30 @@ class StreamedReply:
         return new
 
     def _delta(self, delta: dict[str, Any]) -> list[tuple[Mode, str]]:
-        said: list[tuple[Mode, str]] = []
+        pieces: list[tuple[Mode, str]] = []
         for name in ("reasoning_content", "reasoning"):
             if isinstance(text := delta.get(name), str) and text:
                 self.thinking += text
                 self.thinks_as = self.thinks_as or name
-                said.append(("thinking", text))
+                pieces.append(("thinking", text))
                 break
         content = delta.get("content")
         if text := _thoughts_in(content):
             self.thinking += text
-            said.append(("thinking", text))
+            pieces.append(("thinking", text))
         if text := _text_in(content) or _text_in(delta.get("refusal")):
             self.content += text
-            said += self._said(text)
+            pieces += self._answer_pieces(text)
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
                 self._call(call)
-        self.pieces += bool(said or calls or text)
-        return said
+        self.pieces += bool(pieces or calls or text)
+        return pieces
 
-    def _said(self, text: str) -> list[tuple[Mode, str]]:
-        """Take a piece of the answer in, which may begin with thinking in tags."""
-        said: list[tuple[Mode, str]] = []
+    def _answer_pieces(self, text: str) -> list[tuple[Mode, str]]:
+        """Add a piece of the answer, which may begin with thinking in tags."""
+        pieces: list[tuple[Mode, str]] = []
         text, self._rest = self._rest + text, ""
         if self._tagged is None:
             head = text.lstrip()
@@ -139,26 +139,26 @@ class StreamedReply:
                 thought, self._rest = thought[:cut], thought[cut:]
             self.thinking += thought
             if thought:
-                said.append(("thinking", thought))
+                pieces.append(("thinking", thought))
         if self.thinking and not self.answer:
             text = text.lstrip()
         self.answer += text
         self.held += text
         if text and not _may_be_call(self.answer):
-            said.append(("answer", self.held))
+            pieces.append(("answer", self.held))
             self.held = ""
-        return said
+        return pieces
 
     def _call(self, call: dict[str, Any]) -> None:
         function = call.get("function")
         if not isinstance(function, dict):
             return
         name, given = function.get("name"), call.get("id")
-        place = self._place(call.get("index"), name, given)
-        if place not in self.calls and len(self.calls) >= MAX_CALLS:
+        index = self._index_of(call.get("index"), name, given)
+        if index not in self.calls and len(self.calls) >= MAX_CALLS:
             return
-        self._last = place
-        pending = self.calls.setdefault(place, Pending())
+        self._last = index
+        pending = self.calls.setdefault(index, Pending())
         if isinstance(given, str):
             pending.id = pending.id or given
         if isinstance(name, str) and not pending.named(name):
@@ -169,27 +169,27 @@ class StreamedReply:
         elif isinstance(arguments, dict):
             pending.arguments = json.dumps(arguments, ensure_ascii=False)
 
-    def _place(self, index: object, name: object, given: object) -> int:
-        """Which call a piece belongs to; one that is not there yet is a new one."""
+    def _index_of(self, index: object, name: object, given: object) -> int:
+        """Return the call that a delta belongs to; create it where it is missing."""
         free = max(self.calls, default=-1) + 1
         if not isinstance(index, int):
-            # Without a number: what has no name goes on with a call that has begun.
+            # Without a number: a delta without a name continues a call that has begun.
             if not self.calls:
                 return free
             known = [n for n, one in self.calls.items() if given and one.id == given]
-            place = known[0] if known else self._last
-            return free if name and self.calls[place].differs(name, given, free=True) else place
-        place = self._places.get(index, index)
-        if place in self.calls and name and self.calls[place].differs(name, given):
-            place = self._places[index] = free  # another one, as from Ollama
-        return place
+            found = known[0] if known else self._last
+            return free if name and self.calls[found].differs(name, given, free=True) else found
+        found = self._reassigned.get(index, index)
+        if found in self.calls and name and self.calls[found].differs(name, given):
+            found = self._reassigned[index] = free  # another one, as from Ollama
+        return found
 
     def tool_calls(self) -> list[ToolCall]:
-        """The calls in order. One that cannot be read says so, and must not run."""
+        """Return the calls in order; one that cannot be parsed has a `problem`."""
         return [_read(self.calls[index]) for index in sorted(self.calls)]
 
     def end(self) -> None:
-        """Take in what was held back for a tag of which no more came."""
+        """Release text that was buffered for an incomplete tag."""
         rest, self._rest = self._rest, ""
         if self._tagged:
             self.thinking += rest
@@ -198,7 +198,7 @@ class StreamedReply:
             self.held += rest
 
     def read_text(self) -> str:
-        """At the end: take calls that came as text for what they are; gives text not shown yet.
+        """Parse calls that came as text, at the end; return text not shown yet.
 
         Only an answer that is nothing but calls counts: one that quotes a call calls nothing.
         """
@@ -216,7 +216,7 @@ class StreamedReply:
 
 
 def _first_choice(choices: object) -> dict[str, Any]:
-    """The choice that was asked for, wherever it stands; an empty one where there is none."""
+    """Return the requested choice at any index; empty where it is missing."""
     for one in choices if isinstance(choices, list) else ():
         if isinstance(one, dict) and one.get("index") in (0, None):
             return one
@@ -224,7 +224,7 @@ def _first_choice(choices: object) -> dict[str, Any]:
 
 
 def _text_in(content: object) -> str:
-    """The text of a delta's content, which may come as a list of parts."""
+    """Return the text of a delta's content, which may be a list of parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()
@@ -233,7 +233,7 @@ def _text_in(content: object) -> str:
 
 
 def _thoughts_in(content: object) -> str:
-    """The thinking in a list of parts, as Mistral's models send it."""
+    """Return the thinking in a list of parts, as Mistral's models send it."""
     parts = content if isinstance(content, list) else ()
     return "".join(_text_in(one.get("thinking")) for one in parts if isinstance(one, dict))
 
@@ -246,13 +246,13 @@ def _is_object(text: str) -> bool:
 
 
 def _may_be_call(text: str) -> bool:
-    """Whether a text may still turn out to be a call in one of the known formats."""
+    """Return whether a text may still become a call in one of the known formats."""
     text = text.lstrip()
     return any(text.startswith(tag) or tag.startswith(text) for _, tag in _tags())
 
 
 def _tags() -> Iterator[tuple[ToolFormat, str]]:
-    """The tags that open a call, and whose they are."""
+    """Return the tags that open a call, and their formats."""
     for form in FORMATS.values():
         for opening in form.openings:
             if not opening.kept:
@@ -260,7 +260,7 @@ def _tags() -> Iterator[tuple[ToolFormat, str]]:
 
 
 def _calls_in(text: str) -> list[ToolCall]:
-    """The calls that a text is made of; none when it is anything else too."""
+    """Parse the calls that a text consists of; none when it holds anything else."""
     for form, tag in _tags():
         calls: list[ToolCall] = []
         rest = text
@@ -290,13 +290,13 @@ def _read(pending: Pending) -> ToolCall:
         problem = f"the arguments of {pending.name} must be a JSON object"
         return ToolCall(pending.name, {}, text, problem)
     if not is_flat(arguments):
-        problem = f"the arguments of {pending.name} are nested more than {MOST_LEVELS} deep"
+        problem = f"the arguments of {pending.name} are nested more than {MAX_LEVELS} deep"
         return ToolCall(pending.name, {}, text, problem)
     return ToolCall(pending.name, arguments, text)
 
 
 def sendable(call: ToolCall) -> str:
-    """The arguments of a call in JSON that every server can read.
+    """Return a call's arguments as JSON that every server can parse.
 
     They are what the model wrote, byte by byte, for the server's cache. But Python reads more than
     JSON has: a NaN, a number too large and half of a character are errors elsewhere, from then on
@@ -312,7 +312,7 @@ def sendable(call: ToolCall) -> str:
 
 
 def _finite(value: object) -> object:
-    """The same with texts for numbers that JSON lacks."""
+    """Return the value with texts in place of numbers that JSON lacks."""
     if isinstance(value, dict):
         return {name: _finite(one) for name, one in value.items()}
     if isinstance(value, list):

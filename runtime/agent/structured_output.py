@@ -1,4 +1,4 @@
-"""Answers of a declared type: its schema for the model and the grammar, and the way back."""
+"""Structured output: the schema of a declared type, and parsing of answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ASK = "Answer with JSON that fits this schema, and nothing else: "
 
 
 class OutputType(Generic[T]):
-    """A type that answers are read as: a pydantic model, a dataclass, ``list[int]``, or a schema.
+    """A type of answers: a pydantic model, a dataclass, ``list[int]``, or a schema.
 
     Attributes:
         schema: JSON schema of the answer.
@@ -54,21 +54,21 @@ class OutputType(Generic[T]):
 
     @property
     def prompt(self) -> str:
-        """What the model is told of it."""
+        """Return the prompt that describes the schema."""
         from .output_schema import shown
 
         return _ASK + json.dumps(shown(self.schema), ensure_ascii=False)
 
     def added_to(self, system: str) -> str:
-        """A system message that ends with it."""
+        """Return a system message with the prompt appended."""
         return f"{system}\n\n{self.prompt}".lstrip()
 
     def removed_from(self, system: str) -> str:
-        """The system message that it was added to, e.g. a recorded one."""
+        """Return a system message, such as a recorded one, without the prompt."""
         return system.removesuffix(self.prompt).removesuffix("\n\n")
 
     def read(self, text: str) -> T:
-        """The answer as the type.
+        """Parse an answer as the type.
 
         Raises:
             ValueError: it does not fit; says where.

@@ -1,4 +1,4 @@
-"""Calls of tools: validate, decide, run; and a model that makes the same one again and again."""
+"""Runs tool calls: validates them, asks the policy, and stops a model that repeats one."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from .run_context import CancellationToken
     from .tool_output import ToolOutputStore
 
-MAX_ERROR = 300  # characters of an unexpected exception that the model is told
+MAX_ERROR = 300  # characters of an unexpected exception that the model sees
 SAME_CALLS = 2
 """Times that one call may give one result; after that it is not run again."""
 
 
 @dataclass
 class Outcome:
-    """What came of one call."""
+    """The outcome of one call."""
 
     result: str
     """The text that the model is given."""
@@ -41,7 +41,7 @@ class Outcome:
 
 
 class ToolExecutor:
-    """Runs the calls of one question, as far as the policy lets it.
+    """Runs the calls of one question, as far as the policy allows.
 
     Args:
         tools: there are no others.
@@ -69,15 +69,15 @@ class ToolExecutor:
         self._loop_detector = LoopDetector()
 
     def saw(self, seen: Mapping[str, str]) -> None:
-        """The conversation was shown files in another way than by a call."""
+        """Record files that the conversation was shown without a call."""
         self._seen |= seen
 
     def run(self, call: ToolCall) -> Outcome:
-        """What the model is told of a call, and what the trace says of it.
+        """Run a call; return the result for the model and the record for the trace.
 
         Raises:
-            LimitReachedError: the model was told that it repeats this call, and goes on.
-            AskError: nobody could be asked about it.
+            LimitReachedError: the model was warned that it repeats this call, and continues.
+            AskError: the user could not be asked.
         """
         if self._loop_detector.too_often(call):
             return Outcome(REPEATED_CALL, REPEATED_CALL.removeprefix("error: "))
@@ -112,10 +112,10 @@ class ToolExecutor:
         return outcome
 
     def _run_tool(self, tool: Tool[..., Any], arguments: dict[str, Any]) -> str:
-        """Run a tool; where there is a time limit, in a thread that need not be waited for.
+        """Run a tool; with a time limit, in a thread that may be abandoned.
 
         Raises:
-            ToolError: also where the run has ended meanwhile, such as while a person was asked.
+            ToolError: also where the run has ended meanwhile, such as while the user was asked.
         """
         self._cancellation.check_call()
         if tool.timeout is None and self._cancellation.timeout is None:
@@ -125,7 +125,7 @@ class ToolExecutor:
 
 
 class LoopDetector:
-    """The calls of one run, and how often each gave the same result."""
+    """Counts the calls of one run that gave the same result."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, str]] = {}  # call → times in a row, result
@@ -133,10 +133,10 @@ class LoopDetector:
         self._warned = False
 
     def too_often(self, call: ToolCall) -> bool:
-        """Whether the call has had its tries; the model is told so once.
+        """Return whether the call has used up its tries; the model is warned once.
 
         Raises:
-            LimitReachedError: it was told and goes on.
+            LimitReachedError: it was warned and continues.
         """
         times, _ = self._seen.get(call.key, (0, ""))
         if times < SAME_CALLS:
@@ -151,12 +151,12 @@ class LoopDetector:
         return True
 
     def record(self, call: ToolCall, result: str) -> None:
-        """The call has given this result; a new result makes it a new call."""
+        """Count the call's result; a new result resets the count."""
         times, before = self._seen.get(call.key, (0, result))
         self._seen[call.key] = (times + 1 if before == result else 1, result)
 
     def record_change(self, call: ToolCall) -> None:
-        """The call may have changed what others give: for the first time, these are new again."""
+        """Reset all counts after a new call that may change other results."""
         if call.key not in self._changes:
             self._changes.add(call.key)
             self._seen = {call.key: self._seen[call.key]}
@@ -164,8 +164,8 @@ class LoopDetector:
 
 
 def _bugs() -> tuple[type[BaseException], ...]:
-    """What a tool may raise without ending the run: Ctrl-C is the user's, not a tool's."""
-    asyncio = sys.modules.get("asyncio")  # whoever cancelled something has it
+    """Return the exceptions of a tool that do not end the run; Ctrl-C is not among them."""
+    asyncio = sys.modules.get("asyncio")  # the one who cancelled it has it
     return (Exception, SystemExit, *([asyncio.CancelledError] if asyncio is not None else []))
 
 

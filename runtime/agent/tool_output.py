@@ -1,4 +1,4 @@
-"""Keeps the results of tools to a budget of tokens: what is cut is said, and can be read on."""
+"""Truncates tool results to a token budget, with a marker, and pages through the rest."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ...tools import Tool, tool
 if TYPE_CHECKING:
     from ..conversation.messages import Message
 
-MAX_KEPT = 32 * 2**20  # characters of cut results that can be read on
+MAX_STORED = 32 * 2**20  # characters of cut results that can be read on
 _READ_ON = re.compile(r'read on with read_result\(id="r(\d{1,9})", start=\d+\)\]$')
 _CHARS = 16  # characters a token, at most, that are looked at: more would not fit anyhow
 
 
 @dataclass(eq=False)
 class ToolOutputStore:
-    """What tools of one conversation returned, as far as it was cut.
+    """The truncated tool results of one conversation.
 
     Args:
         budget: tokens of one result.
@@ -36,34 +36,36 @@ class ToolOutputStore:
     count: Callable[[str], int]
     messages: Callable[[], Sequence[Message]] = tuple
     pages: bool = field(default=False, init=False)
-    _kept: dict[str, str] = field(default_factory=dict, init=False)
+    _stored: dict[str, str] = field(default_factory=dict, init=False)
     _made: int = field(default=0, init=False)
 
     def truncate(self, text: str) -> str:
-        """The text, or what fits of it and a note of what does not."""
+        """Return the text, or its beginning and a note on what was cut."""
         if self._fits(text):
             return text
         name = ""
         if self.pages:
             name = self._new_name()
-            self._kept[name] = text
-            while len(self._kept) > 1 and sum(map(len, self._kept.values())) > MAX_KEPT:
-                del self._kept[next(iter(self._kept))]
+            self._stored[name] = text
+            while len(self._stored) > 1 and sum(map(len, self._stored.values())) > MAX_STORED:
+                del self._stored[next(iter(self._stored))]
         return self._page(text, name, 0)
 
     def take_over(self, other: ToolOutputStore) -> None:
-        """Have the results of another conversation, which this one continues."""
-        self._kept, self._made = dict(other._kept), other._made
+        """Copy the results of another conversation, which this one continues."""
+        self._stored, self._made = dict(other._stored), other._made
 
     def _new_name(self) -> str:
         if not self._made:
-            told = [one.content for one in self.messages() if one.role == "tool"]
-            self._made = max((int(n) for text in told for n in _READ_ON.findall(text)), default=0)
+            results = [one.content for one in self.messages() if one.role == "tool"]
+            self._made = max(
+                (int(n) for text in results for n in _READ_ON.findall(text)), default=0
+            )
         self._made += 1
         return f"r{self._made}"
 
     def tool(self) -> Tool:
-        """The tool that reads on; the notes name it from now on."""
+        """Return the tool that pages through results; notes name it from now on."""
         self.pages = True
         made = tool(self.read_result)
         made.self_truncates = True
@@ -76,16 +78,16 @@ class ToolOutputStore:
             id: The name that the note of the cut gives, such as r1.
             start: The character to begin with, as the note gives it.
         """
-        if id not in self._kept:
-            known = ", ".join(self._kept) or "none"
+        if id not in self._stored:
+            known = ", ".join(self._stored) or "none"
             raise ToolError(f"no such result: {id}; there are {known}. Call the tool again instead")
-        text = self._kept[id]
+        text = self._stored[id]
         if not 0 <= start < len(text):
             raise ToolError(f"{id} has {len(text)} characters; start={start} is past its end")
         return self._page(text, id, start)
 
     def _page(self, text: str, name: str, start: int) -> str:
-        end = start + self._most(text[start : start + self.budget * _CHARS])
+        end = start + self._prefix_len(text[start : start + self.budget * _CHARS])
         if end >= len(text):
             return text[start:]
         line = text.rfind("\n", start, end)
@@ -95,8 +97,8 @@ class ToolOutputStore:
         where = f"{len(text) - end:,} of {len(text):,} characters not shown"
         return f"{text[start:end].rstrip()}\n[cut: {where}; {on}]"
 
-    def _most(self, text: str) -> int:
-        """How many characters of the beginning fit into the budget; at least one."""
+    def _prefix_len(self, text: str) -> int:
+        """Return how many characters of the beginning fit the budget; at least one."""
         if self._fits(text):
             return len(text)
         fits, too_many = 1, len(text)

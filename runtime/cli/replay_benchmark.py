@@ -129,7 +129,7 @@ def _regimes(report: PerfReport, now: str) -> Table:
 
 def _totals(report: PerfReport) -> list[str]:
     """Prefill, decode and the whole; then what changed regime."""
-    from ..replay.report import LEAST_S, sums
+    from ..replay.report import MIN_S, sums
 
     lines: list[str] = []
     for name in ("prefill", "decode"):
@@ -153,9 +153,9 @@ def _totals(report: PerfReport) -> list[str]:
         lines.append(f"  {'expected' if report.predicted else 'now':<8}  {_path(report.now)}")
     error = report.time_error()
     if error is not None and not report.settings:
-        long = sum(p.recorded.wall_s >= LEAST_S for p in report.phases)
+        long = sum(p.recorded.wall_s >= MIN_S for p in report.phases)
         lines.append(
-            f"times of the phases of {duration(LEAST_S)} or more ({long} of {len(report.phases)}): "
+            f"times of the phases of {duration(MIN_S)} or more ({long} of {len(report.phases)}): "
             f"off by {error:.1%}, median"
         )
     return lines

@@ -1,1 +1,1 @@
-"""Messages become token ids and replies become messages: template, ledger, tool-call formats."""
+"""Convert messages to token ids and replies to messages: template, ledger, tool-call formats."""

@@ -1,11 +1,11 @@
-"""Answers of fixed forms that can only say what is so, where a model's file declares them.
+"""Extractive grammar of answers: claims that a model's file declares and tool results support.
 
 A file may hold such forms under `KEY`: terminals of a Lark grammar, of which `ANSWER` is the
 whole answer. They may use three that are defined here, of the conversation so far:
 
-    QUOTE    a run of whole words and signs, within one line, of what was asked and returned
+    QUOTE    a run of whole words and signs, within one line, of questions and results
     NUMBER   one that is a number
-    SETTING  a name and what stands behind it on its line of a result: "port is 80", "port in
+    SETTING  a name and what follows it on its line of a result: "port is 80", "port in
              a.conf is 80", "port is 80 (line 3); 81 (line 9)", where the lines have numbers
 
 and claims, one a line, each a form that is written once for each result, or each line of one, of
@@ -21,7 +21,7 @@ the number of an empty one; `end`: the line from any word on). A claim that ends
 begin is made of the results since the last question alone, and says so where the tool did not see
 all (`Result.reservation`); the others, where no tool was called since then, of all before.
 
-The embedded model's file has them: it cannot write a word that stands nowhere, a name with the
+The embedded model's file has them: it cannot write a word that no source holds, a name with the
 value of another, half of a list, or that a file is empty which is not.
 """
 
@@ -54,9 +54,9 @@ _PIECES = re.compile(r"\w+|\W", re.DOTALL)
 _HIT = re.compile(r"(\S.*?):(\d+):(.*)")
 _NUMBERED = re.compile(r"(\d+)\t(.*)")
 _NAME = re.compile(r"[^\s=:\"'`,;(){}\[\]<>]+")
-_SAID = re.compile(r"\w|[^\x00-\x7f]")
+_WORD_CHARACTER = re.compile(r"\w|[^\x00-\x7f]")
 """What a value has at least one of. A range up to U+10FFFF would take 6 ms to compile."""
-_PLACES = re.compile(r"\(there are (.*)\)$")
+_OTHER_PATHS = re.compile(r"\(there are (.*)\)$")
 _PARTED = re.compile(r'["|]')
 """What divides a line into parts, each of which may be the end of what it says."""
 _CUT = "[cut: "
@@ -66,16 +66,16 @@ AS_FAR = ", as far as I searched."
 _NAMES = 4
 """How many words from its beginning on a line may name what it sets."""
 _BEFORE = re.compile(r"\s*((-|export|set|env|ENV|ARG|const|let|var)\s+)*[\"'<]?")
-"""What may stand before the name that a line sets; a comment is no such line."""
-MOST_PLACES = 12
+"""What may precede the name that a line sets; a comment is no such line."""
+MAX_OCCURRENCES = 12
 """How many places of a name one answer can list."""
-MOST_LISTED = 1200
+MAX_LISTED_BYTES = 1200
 """UTF-8 bytes of a folder's names that one answer lists; of more, it says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line that a result shows."""
+    """A numbered line that a tool result shows."""
 
     file: str
     number: int
@@ -89,14 +89,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """A call's arguments, and what came back."""
+    """A tool call's arguments and its result."""
 
     arguments: Mapping[str, Any]
     text: str
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The lines that it shows, with their numbers."""
+        """Return the lines that the result shows, with their numbers."""
         path, found = str(self.arguments.get("path", "")), list[Row]()
         for line in self.text.split("\n"):
             if "pattern" in self.arguments:
@@ -107,17 +107,17 @@ class Result:
         return found
 
     def begins(self, sign: str) -> bool:
-        """Whether it begins with `sign`, which may have fields."""
+        """Return whether the result begins with `sign`, whose fields are filled in first."""
         known = self.fields
         return self.text.startswith(_FIELD.sub(lambda match: known.get(match[1], match[0]), sign))
 
     @property
     def cut(self) -> bool:
-        """Whether it ends with a note on what was left out."""
+        """Return whether the result ends with a truncation marker."""
         return is_cut(self.text)
 
     def reservation(self, sign: str | None) -> str | None:
-        """How a claim must end which `sign` makes of it: empty where it may say what it says.
+        """Return the suffix that a claim made from `sign` needs; empty where it needs none.
 
         That nothing was found is not that it is nowhere, where the tool did not see all. None: of a
         call that failed for reasons of its own there is no claim.
@@ -126,18 +126,18 @@ class Result:
             return ""
         if not self.text.startswith(_ERROR):
             return AS_FAR if self.cut else ""
-        told = self.text.removeprefix(_ERROR).split("\n")[0]
-        return f" that I could see: {told}" if self.fields.get("path", "\n") in told else None
+        message = self.text.removeprefix(_ERROR).split("\n")[0]
+        return f" that I could see: {message}" if self.fields.get("path", "\n") in message else None
 
     @cached_property
     def fields(self) -> dict[str, str]:
-        """What claims can say of it as a whole."""
-        asked = self.arguments
-        known = {name: str(asked[name]) for name in ("path", "start") if name in asked}
+        """Return the values that claims may quote from the call and its result, by field."""
+        arguments = self.arguments
+        known = {name: str(arguments[name]) for name in ("path", "start") if name in arguments}
         rows, cut = self.rows, self.cut
-        if "pattern" in asked:
-            pattern = str(asked["pattern"]).replace(".?", " ")
-            if not (asked.get("regex") and "|" in pattern):
+        if "pattern" in arguments:
+            pattern = str(arguments["pattern"]).replace(".?", " ")
+            if not (arguments.get("regex") and "|" in pattern):
                 known["pattern"] = pattern
             files = list(dict.fromkeys(row.file for row in rows))
             if rows:
@@ -148,14 +148,14 @@ class Result:
                 known["lines"] = ", ".join(str(row.number) for row in rows)
         elif not rows and not self.text.startswith(("error: ", "(")):
             known["entries"] = entries(self.text)
-        if places := _PLACES.search(self.text):
-            known["places"] = places[1]
+        if paths := _OTHER_PATHS.search(self.text):
+            known["places"] = paths[1]
         return known
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A conversation so far, for the forms of the next answer."""
+class Evidence:
+    """The tool results of a conversation, as evidence for the next answer."""
 
     text: str = ""
     """What may be quoted."""
@@ -167,18 +167,18 @@ class Said:
 
 @dataclass(slots=True)
 class _Rules:
-    """The rules that forms are made into."""
+    """Builds the grammar rules of the forms."""
 
-    said: Said
+    evidence: Evidence
     lines: list[str] = field(default_factory=list)
     ends: dict[str, str] = field(default_factory=dict)
 
     def claim(self, template: str, sign: str | None) -> Iterator[str]:
-        """What a template becomes: an alternative for each thing of which it is true."""
+        """Expand a template to one alternative for each fact that makes it true."""
         wanted = set(_FIELD.findall(template))
         seen: dict[str, None] = {}
-        for result in self.said.results:
-            if sign is not None and not (self.said.fresh and result.begins(sign)):
+        for result in self.evidence.results:
+            if sign is not None and not (self.evidence.fresh and result.begins(sign)):
                 continue
             if (reserved := result.reservation(sign)) is None:
                 continue
@@ -194,8 +194,8 @@ class _Rules:
     def _filled(self, template: str, known: Mapping[str, str]) -> str:
         parts: list[str] = []
         text = ""
-        for place, part in enumerate(_FIELD.split(template)):
-            if place % 2 == 0:
+        for number, part in enumerate(_FIELD.split(template)):
+            if number % 2 == 0:
                 text += part
             elif part == "end" or part not in known:
                 parts += [_quoted(text)] * bool(text)
@@ -206,12 +206,12 @@ class _Rules:
         return " ".join([*parts, *[_quoted(text)] * bool(text)])
 
     def _end(self, text: str) -> str:
-        """The terminal of what `text` says from any word on; of JSON and the like any part."""
+        """Return the terminal of `text`'s suffixes at word starts; of JSON, at any character."""
         if text in self.ends:
             return self.ends[text]
         pieces, parted = _PIECES.findall(text), _PARTED.search(text)
         name = self.ends[text] = f"END{len(self.ends)}"
-        last = ""  # the shortest end that stands nowhere else
+        last = ""  # the shortest end that occurs nowhere else
         while not parted and text.count(last) != 1:
             last = pieces.pop() + last
         rest = f" & ({_ANY} {_quoted(last)})" if last else r" & /[^\n]+/"
@@ -220,51 +220,51 @@ class _Rules:
 
 
 def is_cut(result: str) -> bool:
-    """Whether a tool's result ends with a note on what was left out."""
+    """Return whether a tool's result ends with a truncation marker."""
     _, line_end, last = result.rpartition("\n")
     return bool(line_end) and last.startswith(_CUT)
 
 
 def entries(listing: str) -> str:
-    """A folder's names in a row, in an answer: the first of them `and more`, if there are many."""
+    """Join the names of a folder listing for an answer; a long list ends with `and more`."""
     names, cut = listing.split("\n"), is_cut(listing)
     shown, size = 0, 0
     for name in names[: len(names) - cut]:
         size += len(name.encode()) + len(", ")
-        if shown and size > MOST_LISTED:
+        if shown and size > MAX_LISTED_BYTES:
             cut = True
             break
         shown += 1
     return ", ".join(names[:shown]) + " and more" * cut
 
 
-def rules(forms: str, said: Said) -> str:
-    """The Lark rules of `answer`, in the forms `forms`, after what was said."""
-    made = _Rules(said)
+def rules(forms: str, evidence: Evidence) -> str:
+    """Return the Lark rules of `answer` for the declared `forms` and the `evidence`."""
+    made = _Rules(evidence)
     claims: dict[str, list[str]] = {}
-    kept: list[str] = []
+    others: list[str] = []
     for line in forms.split("\n"):
         if claim := _CLAIM.fullmatch(line):
             sign = None if claim[3] is None else json.loads(claim[3])
             claims.setdefault(claim[1], []).extend(made.claim(json.loads(claim[2]), sign))
         else:
-            kept.append(line)
+            others.append(line)
     return "\n".join(
         [
             "answer: ANSWER",
-            *kept,
+            *others,
             *(_one_of(name, found) for name, found in claims.items()),
             *made.lines,
             r"QUOTE: GIVEN & /[^\n]+/",
             "NUMBER: GIVEN & /[0-9]+/",
-            f"GIVEN: {_part_of(said.text or ' ')}",
-            *(_settings(said.results) if "SETTING" in forms else ()),
+            f"GIVEN: {_part_of(evidence.text or ' ')}",
+            *(_settings(evidence.results) if "SETTING" in forms else ()),
         ]
     )
 
 
 def _quoted(text: str) -> str:
-    """A text as a literal of a Lark grammar."""
+    """Return a text as a literal of a Lark grammar."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -277,13 +277,13 @@ def _one_of(name: str, found: Sequence[str]) -> str:
 
 
 def _settings(results: Iterable[Result]) -> list[str]:
-    """The rules of `SETTING`: one for each name in each file, of what stands behind it there."""
+    """Return the rules of `SETTING`: one for each name in each file, with its value there."""
     behind: dict[tuple[str, str], dict[int, list[tuple[str, bool]]]] = {}
     for result in results:
         for row in result.rows:
             for name in islice(_NAME.finditer(row.text), _NAMES):
                 rest = row.text[name.end() :].strip()
-                if _SAID.search(rest):
+                if _WORD_CHARACTER.search(rest):
                     first = _BEFORE.fullmatch(row.text, 0, name.start()) is not None
                     rows = behind.setdefault((name[0], row.file), {})
                     rows.setdefault(row.number, []).append((rest, first))
@@ -296,7 +296,7 @@ def _settings(results: Iterable[Result]) -> list[str]:
     for (name, file), rows in behind.items():
         values = dict.fromkeys(value(rest) for rests in rows.values() for rest, _ in rests)
         inside = f"({_quoted(f' in {file}')})? " if file else ""
-        listed = _places(rows, value)
+        listed = _occurrences(rows, value)
         found.append(f'{_quoted(name)} {inside}" is " ({" | ".join([*values, *listed])})')
     return [
         _one_of("SETTING", found),
@@ -304,31 +304,32 @@ def _settings(results: Iterable[Result]) -> list[str]:
     ]
 
 
-def _places(
+def _occurrences(
     rows: Mapping[int, Sequence[tuple[str, bool]]], value: Callable[[str], str]
 ) -> list[str]:
-    """The lists of the places of a name, in their order: all where it comes first on its line,
-    and any of the others; none where it has but one."""
-    numbers = sorted(rows)[:MOST_PLACES]
+    """Return the lists of the places of a name, in their order: all where it comes first on its
+    line, and any of the others; none where it has but one.
+    """
+    numbers = sorted(rows)[:MAX_OCCURRENCES]
     behind = ""
     lists: list[str] = []
     for number in reversed(numbers):
         rests = dict.fromkeys(value(rest) for rest, _ in rows[number])
-        place = f'({" | ".join(rests)}) " (line {number})"'
-        from_here = [f"{place} {behind}"] if behind else []
+        occurrence = f'({" | ".join(rests)}) " (line {number})"'
+        from_here = [f"{occurrence} {behind}"] if behind else []
         if any(first for _, first in rows[number]):
             lists = from_here
-            behind = f'"; " {place} {behind}'
+            behind = f'"; " {occurrence} {behind}'
         else:
             lists = from_here + lists
-            behind = f'("; " {place})? {behind}'
+            behind = f'("; " {occurrence})? {behind}'
     return lists
 
 
-def said(
+def read_evidence(
     tokenizer: Tokenizer, ids: Sequence[int], form: ToolFormat, tags: Mapping[str, int]
-) -> Said:
-    """A conversation, of its tokens. What the model searched for is no fact, and is not quoted.
+) -> Evidence:
+    """Read the tool results of a conversation from its tokens, without the patterns searched for.
 
     Args:
         tokenizer: of the model.
@@ -337,9 +338,9 @@ def said(
         tags: the tokens of the tags that the vocabulary has.
     """
     call, called, result, returned = map(tags.get, (form.opening, form.closing, *RESULT_TAGS))
-    kept: list[int] = []
+    quotable: list[int] = []
     results: list[Result] = []
-    asked: list[Mapping[str, Any]] = []  # arguments of calls that have no result yet
+    pending: list[Mapping[str, Any]] = []  # arguments of calls that have no result yet
     begun = first = 0
     opened: int | None = None
     stops = 0  # how many messages ended since the last call or result began
@@ -356,14 +357,14 @@ def said(
                 opened = None
                 with suppress(ValueError):
                     text = tokenizer.decode(ids[begun:at])
-                    asked += [one.arguments for one in form.parse(text)]
+                    pending += [one.arguments for one in form.parse(text)]
         elif token == returned:
             text = tokenizer.decode(ids[begun:at]).strip("\n")
-            results.append(Result(asked.pop(0) if asked else {}, text))
+            results.append(Result(pending.pop(0) if pending else {}, text))
             opened = None
         if opened is None or opened != call:
-            kept.append(token)
+            quotable.append(token)
         if opened is None and token in stop_ids:
             stops += 1
     fresh = stops <= 1 and len(results) > first
-    return Said(tokenizer.decode(kept), results[first:] if fresh else results, fresh)
+    return Evidence(tokenizer.decode(quotable), results[first:] if fresh else results, fresh)

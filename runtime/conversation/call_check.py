@@ -1,4 +1,4 @@
-"""Whether a call that no grammar held the model to is one that it could have written."""
+"""Checks tool calls that were decoded without a grammar against the grammar of their tool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def fits(call: ToolCall, tools: Sequence[Mapping[str, Any]], tokenizer: Tokenizer) -> bool:
-    """Whether a call is of one of the tools, with arguments of its schema in whatever order."""
+    """Return whether a call names a tool and its arguments fit the schema, in any order."""
     from llguidance import LLMatcher
 
     functions = (tool["function"] for tool in tools)
@@ -34,7 +34,7 @@ def fits(call: ToolCall, tools: Sequence[Mapping[str, Any]], tokenizer: Tokenize
 
 
 def _ordered(value: Any, schema: Any, whole: Mapping[str, Any], seen: Collection[str] = ()) -> Any:
-    """A value with its keys in the order in which a grammar of the schema has them.
+    """Return a value with its keys in the order of a schema's grammar.
 
     Args:
         value: of JSON.

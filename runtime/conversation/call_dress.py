@@ -1,4 +1,4 @@
-"""Calls in any dress: what a model writes as text and means as calls of its tools.
+"""Detects tool calls that a model writes as plain text, in another format than its own.
 
 Small models call with plain JSON, with doubled braces as a template may show them, as Python
 would, in a fence, in tags of letters, in a list or one a line. `DressWatch` follows an answer as
@@ -9,13 +9,13 @@ line: an object with nothing but what names a call (``{"name": "read_file", "arg
 ``read_file(path=`` and its like. It counts
 
 - where the answer is nothing but calls, with whatever fences, tags, brackets and separators;
-- behind a short lead-in (`MOST_LEAD`).
+- behind a short lead-in (`MAX_LEAD`).
 
 All else stays text: an example within an explanation, a call that something follows, a call behind
 a lead-in that says it is an example. Quoted files stay text by their other keys
 (``version``, ``in``, ``description``), and a tool's own definition by the schema that it has in the
 place of arguments. Where the whole answer is a call of a tool that is not there, it is a call with
-a `problem`: the model is to read that, and nobody else the call.
+a `problem`: the model reads that, and no one else sees the call.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from typing import Literal, TypeAlias
 from .dressed_call import Head, find_head, read_call
 from .toolcalls import ToolCall, Tools
 
-MOST_LEAD = 200
+MAX_LEAD = 200
 """Characters of a lead-in, which may have two lines."""
-_MOST_HEAD = 512  # characters of a line up to the arguments
+_MAX_HEAD = 512  # characters of a line up to the arguments
 _CLOSING = re.compile(r"\s*(```|</\|?\w+\|?>|[\]}),;])")
 _CLOSING_PART = re.compile(r"`{1,2}|</?\|?\w*\|?")
 _BRACKETS = {
@@ -39,7 +39,7 @@ _BRACKETS = {
 }  # Python's, JSON's
 _CLOSER = {"{": "}", "[": "]", "(": ")"}
 _EXAMPLE = re.compile(r"\b(?:examples?|e\.g\.|for instance|format|syntax|schema)\b", re.IGNORECASE)
-_SAID = re.compile(r"[.:!?…。：！？]\Z")
+_SENTENCE_END = re.compile(r"[.:!?…。：！？]\Z")
 _TEXT_ENDS = {sign: re.compile(rf"\\.|{sign}", re.DOTALL) for sign in "\"'"}
 
 Dressed: TypeAlias = "tuple[list[ToolCall], list[str]]"
@@ -47,19 +47,19 @@ Dressed: TypeAlias = "tuple[list[ToolCall], list[str]]"
 
 
 class DressWatch:
-    """Follows an answer and knows from where on it may be calls.
+    """Follows an answer and detects where text may begin a tool call.
 
     Args:
         tools: OpenAI-style schemas of those there are.
 
     Attributes:
-        told: what was let through: what stands before the calls, where there are any.
+        released: the text let through; it precedes the calls, where there are any.
     """
 
     def __init__(self, tools: Tools) -> None:
         functions = [tool["function"] for tool in tools]
         self._schemas = {one["name"]: one.get("parameters") or {} for one in functions}
-        self.told = ""
+        self.released = ""
         self._head: Head | None = None
         self._state: Literal["prose", "head", "value", "after", "off"] = "head"
         self._held = ""
@@ -72,53 +72,53 @@ class DressWatch:
 
     @property
     def off(self) -> bool:
-        """Whether nothing that follows can be a call any more."""
+        """Return whether no later text can be a call."""
         return self._state == "off"
 
     @property
     def fresh(self) -> bool:
-        """Whether nothing was read yet."""
-        return not (self.off or self.told or self._held)
+        """Return whether nothing has been read yet."""
+        return not (self.off or self.released or self._held)
 
     def begun(self) -> tuple[Head, str] | None:
-        """The call whose arguments are being written, and their beginning; None where none are."""
+        """Return the head and partial arguments of the call being written, or None."""
         if self._state != "value" or self._value >= 0 or self._head is None:
             return None
         return self._head, self._held[self._head.at :]
 
     @property
     def calling(self) -> bool:
-        """Whether calls were written, or one is being written."""
+        """Return whether a call has been written or is being written."""
         return not self.off and bool(self._calls or self.begun())
 
     def copy(self) -> DressWatch:
-        """One that goes on from here by itself."""
+        """Return an independent copy in the same state."""
         made = copy.copy(self)
         made._calls = list(self._calls)
         return made
 
     def push(self, text: str) -> str:
-        """Read on; gives what can be told by now."""
+        """Read a text; return what can be released as plain text."""
         if self._state == "off":
             return text
         self._held += text
-        before = len(self.told)
+        before = len(self.released)
         while self._step():
             pass
         if self._state == "prose":
             self._let(len(self._held))
-        return self.told[before:] + (self.let_go() if self._state == "off" else "")
+        return self.released[before:] + (self.let_go() if self._state == "off" else "")
 
     def let_go(self) -> str:
-        """What is held back: it is text, and so is all that follows."""
+        """Release the buffered text as plain text and stop watching."""
         held, self._held, self._state = self._held, "", "off"
         return held
 
     def found(self) -> Dressed:
-        """The calls, if the answer ends here."""
+        """Return the calls and notes, if the answer ends here."""
         rest = self._held[self._at :].strip() if self._state == "after" else "?"
         strange = any(head.name not in self._schemas for head, _, _ in self._calls)
-        if not (_CLOSING_PART.fullmatch(rest) or not rest) or (strange and self.told.strip()):
+        if not (_CLOSING_PART.fullmatch(rest) or not rest) or (strange and self.released.strip()):
             return [], []
         calls: list[ToolCall] = []
         notes: list[str] = []
@@ -132,20 +132,20 @@ class DressWatch:
     # --- reading
 
     def _step(self) -> bool:
-        """Read on in one state; False: more must come."""
+        """Advance the state machine once; return False where it needs more text."""
         steps = {"prose": self._read_prose, "head": self._read_head, "value": self._read_value,
                  "after": self._read_after}  # fmt: skip
         return self._state in steps and steps[self._state]()
 
     def _let(self, end: int) -> None:
-        self.told += self._held[:end]
+        self.released += self._held[:end]
         self._held = self._held[end:]
         self._at, self._begin = max(0, self._at - end), max(0, self._begin - end)
 
     def _read_prose(self) -> bool:
         line = self._held.find("\n")
         self._let(len(self._held if line < 0 else self._held[:line].rstrip()))
-        if len(self.told) > MOST_LEAD or self.told.count("\n") > 2:
+        if len(self.released) > MAX_LEAD or self.released.count("\n") > 2:
             self._state = "off"
             return False
         self._begin = self._held.find("\n") + 1
@@ -153,10 +153,10 @@ class DressWatch:
         return self._begin > 0
 
     def _read_head(self) -> bool:
-        """Look for a head at the beginning of a line, or behind another call."""
+        """Look for a call's head at the beginning of a line or after another call."""
         line = self._held[self._begin :].lstrip()
-        found = find_head(line[:_MOST_HEAD], tuple(self._schemas))
-        if not line or (found is True and len(line) <= _MOST_HEAD):
+        found = find_head(line[:_MAX_HEAD], tuple(self._schemas))
+        if not line or (found is True and len(line) <= _MAX_HEAD):
             return False
         start = len(self._held) - len(line)
         if isinstance(found, Head) and self._leads(found):
@@ -173,13 +173,13 @@ class DressWatch:
         return True
 
     def _leads(self, head: Head) -> bool:
-        """Whether what was said before it may lead in a call."""
-        lead = self.told.strip()
+        """Return whether the text before it may introduce a call."""
+        lead = self.released.strip()
         plain = head.python and not head.fenced and not head.tagged
-        return not (_EXAMPLE.search(lead) or (plain and lead and not _SAID.search(lead)))
+        return not (_EXAMPLE.search(lead) or (plain and lead and not _SENTENCE_END.search(lead)))
 
     def _read_value(self) -> bool:
-        """Read arguments, and what ends the object around them."""
+        """Read the arguments and the end of the object around them."""
         head, held = self._head, self._held
         assert head is not None
         while self._stack:
@@ -208,7 +208,7 @@ class DressWatch:
         return True
 
     def _read_after(self) -> bool:
-        """Read what may stand between two calls."""
+        """Read the separators that may follow a call."""
         held = self._held
         while closing := _CLOSING.match(held, self._at):
             if closing[1] == "```":

@@ -1,8 +1,7 @@
-"""What can be told of tool calls while the model still writes them.
+"""Streams the arguments of tool calls while the model still writes them.
 
 Where the arguments of a call are a JSON object, its text is what clients get in any case: so it can
-be passed on as it comes. Formats that write arguments in another way are told of when they are
-whole.
+be passed on as it comes. Calls in other formats are reported when they are whole.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 JSON_HEAD = re.compile(r'"name":\s*("(?:[^"\\]|\\.)*"),\s*"(?:arguments|parameters)":\s*(?=\{)')
-"""What stands before the arguments in a JSON object with a name."""
+"""What precedes the arguments in a JSON object with a name."""
 _STOPS = re.compile(r'["\\{}\[\]]')
 
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A further piece of the arguments of a call.
+    """One streamed delta of a tool call's arguments.
 
     Attributes:
         index: of the call in its turn.
@@ -33,7 +32,7 @@ class CallPiece:
 
 
 def _read(name: str) -> str:
-    """The text of a JSON string; its letters, where it is none."""
+    """Decode a JSON string; return the raw text where it is none."""
     try:
         return str(json.loads(name))
     except ValueError:
@@ -41,10 +40,10 @@ def _read(name: str) -> str:
 
 
 class CallPieces:
-    """Finds the arguments of calls in the text of them, as it grows.
+    """Extracts the arguments of calls from a growing text.
 
     Args:
-        head: what stands before the arguments of a call, up to their ``{``; its first group is the
+        head: what precedes the arguments of a call, up to their ``{``; its first group is the
             name, as it is or as a JSON string.
 
     Attributes:
@@ -62,11 +61,11 @@ class CallPieces:
         self.arguments: list[str] = []
 
     def begin(self) -> None:
-        """Another body begins; a call that did not end in the last one never will."""
+        """Reset for another call body; an unfinished call of the last one is dropped."""
         self._text, self._taken, self._name = "", 0, None
 
     def read(self, texts: Sequence[str]) -> list[CallPiece]:
-        """The pieces in what is new of a body's texts."""
+        """Return the argument deltas of the texts added since the last call."""
         found: list[CallPiece] = []
         for text in texts[self._taken :]:
             self._read(text, found)
@@ -95,7 +94,7 @@ class CallPieces:
                 self._name = None
 
     def _end(self, text: str) -> int:
-        """How much of a text belongs to the object."""
+        """Return how many characters of a text belong to the object."""
         at = 0
         if self._escaped:
             at, self._escaped = 1, False

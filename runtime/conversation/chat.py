@@ -1,4 +1,4 @@
-"""Messages to token ids, through the model's own chat template.
+"""Renders messages to token ids through the model's own chat template.
 
     messages → template with a mark for every content → segments → token ids
 
@@ -74,7 +74,7 @@ _TOOLS_IN_SYSTEM = re.compile(r"""message(?:\.tools\b|\[['"]tools['"]\])""")
 """How Phi-4's template finds the tools: as a text in the system message."""
 
 _PROBED = (
-    *("form", "_mends", "_tells_tools", "_takes_calls", "_takes_system", "_nests_results"),
+    *("form", "_mends", "_lists_tools", "_takes_calls", "_takes_system", "_nests_results"),
     "_unsafe",
 )
 """What test renders show of a template and tools."""
@@ -83,7 +83,7 @@ _probed: WeakKeyDictionary[Tokenizer, dict[tuple[str, ...], dict[str, Any]]] = W
 
 
 class Chat:
-    """How one model is talked to.
+    """The chat format of one model: its template, tools and tool-call format.
 
     Args:
         tokenizer: of the model.
@@ -135,7 +135,7 @@ class Chat:
         self._takes_calls: bool | None = None  # not known before there is a call
         self._unsafe = set[str]()
         self._mends: tuple[tuple[str, str], ...] = ()
-        self._tells_tools = True
+        self._lists_tools = True
         self._takes_system: bool | None = None  # not known before there is a system message
         self.form: ToolFormat
         if self.tools:
@@ -144,7 +144,7 @@ class Chat:
             self.form = format_for(source, tokenizer)
 
     def open(self, messages: Sequence[Message]) -> list[Segment]:
-        """The whole conversation, up to where the assistant is to speak.
+        """Render the whole conversation, up to the assistant's next turn.
 
         Raises:
             TemplateError: the template fails, or leaves a message out.
@@ -154,7 +154,7 @@ class Chat:
         return segments
 
     def extend(self, messages: Sequence[Message], new: int | None = None) -> list[Segment]:
-        """What follows the last assistant's own words: its end of turn, and the newer messages.
+        """Render what follows the last assistant message: its end of turn, and newer messages.
 
         Args:
             messages: of the whole conversation.
@@ -168,7 +168,7 @@ class Chat:
         last = max(i for i, message in enumerate(read) if message.role == "assistant")
         was_off = self._window.off
         segments = self._window.render(
-            messages, last, lambda kept: self._suffix(messages, last, kept)
+            messages, last, lambda indices: self._suffix(messages, last, indices)
         )
         if self._window.off != was_off:
             self.notes.append(self._window.off)
@@ -176,47 +176,47 @@ class Chat:
         return segments
 
     def _suffix(
-        self, messages: Sequence[Message], last: int, kept: Sequence[int]
+        self, messages: Sequence[Message], last: int, indices: Sequence[int]
     ) -> list[Segment] | None:
-        """What follows message `last` when the template is shown the messages `kept`."""
+        """Render what follows message `last` as the template does for the messages at `indices`."""
         segments = None
-        if any(messages[i].calls for i in kept) and self._shows_calls():
-            rendered = self._render(messages, kept, calls=True, new=last + 1)
+        if any(messages[i].calls for i in indices) and self._shows_calls():
+            rendered = self._render(messages, indices, calls=True, new=last + 1)
             segments = self._after(rendered, last)
             if messages[last].calls and segments is not None:
                 segments = self._from_stop(segments)
         if segments is None:
-            segments = self._after(self._render(messages, kept, new=last + 1), last)
+            segments = self._after(self._render(messages, indices, new=last + 1), last)
         return segments
 
     @staticmethod
     def _after(segments: list[Segment], last: int) -> list[Segment] | None:
-        """What follows the last piece of a message; None where there is none of it."""
-        places = [i for i, s in enumerate(segments) if s.origin == "model" and s.message == last]
-        return segments[places[-1] + 1 :] if places else None
+        """Return what follows the last segment of a message, or None where it has none."""
+        own = [i for i, s in enumerate(segments) if s.origin == "model" and s.message == last]
+        return segments[own[-1] + 1 :] if own else None
 
     def _from_stop(self, segments: list[Segment]) -> list[Segment] | None:
-        """What follows calls that the model has written: from its end of turn on.
+        """Return what follows calls that the model wrote, from its end of turn on.
 
-        Where the template ends no turn before it goes on, that is what follows the last call. None
-        where there is neither.
+        Where the template ends no turn before it continues: what follows the last call. None where
+        there is neither.
         """
         if not segments or not segments[0].trusted:
             return None
         text = segments[0].text
         tokens = self._tokenizer.vocabulary.tokens
         stops = (text.find(tokens[stop]) for stop in self._tokenizer.stop_ids)
-        place = min((found for found in stops if found >= 0), default=None)
-        if place is None and (closing := self.form.closing) and closing in text:
-            place = text.rindex(closing) + len(closing)
-        if place is None and (headers := self.form.headers) and headers.start in text:
-            place = text.index(headers.start)
-        return None if place is None else [replace(segments[0], text=text[place:]), *segments[1:]]
+        at = min((found for found in stops if found >= 0), default=None)
+        if at is None and (closing := self.form.closing) and closing in text:
+            at = text.rindex(closing) + len(closing)
+        if at is None and (headers := self.form.headers) and headers.start in text:
+            at = text.index(headers.start)
+        return None if at is None else [replace(segments[0], text=text[at:]), *segments[1:]]
 
     def encode(
         self, segments: Sequence[Segment], *, first: bool = False
     ) -> list[tuple[Segment, list[int]]]:
-        """The token ids of each segment; a token over an edge belongs where it begins.
+        """Return each segment's token ids; a token across an edge belongs to where it begins.
 
         Args:
             segments: in order.
@@ -238,20 +238,20 @@ class Chat:
 
     @property
     def variables(self) -> frozenset[str]:
-        """Names that the template reads and that `options` may give."""
+        """Return the template variables that `options` may set."""
         return self._template.variables
 
     def keeps_thoughts(self, *, old: bool) -> bool:
-        """Whether the template leaves in the history what the assistant thought.
+        """Return whether the template keeps the assistant's thinking in the history.
 
         Args:
             old: of a turn before the last question; else of this turn, before a tool result.
         """
-        return self._thoughts.kept[old]
+        return self._thoughts.keeps[old]
 
     @cached_property
     def left_of_thought(self) -> list[int]:
-        """What the template leaves in a history in the place of a thought that it drops.
+        """Return the tokens that the template leaves in place of a dropped thought.
 
         Nothing in most; a pair of tags, or the closing one, in some.
         """
@@ -261,7 +261,7 @@ class Chat:
 
     @cached_property
     def _thoughts(self) -> ThoughtProbe:
-        tools = self.tools if self._tells_tools else []
+        tools = self.tools if self._lists_tools else []
 
         def render(shown: Sequence[Mapping[str, Any]]) -> str:
             return self._template.render(shown, tools=tools, options=self._options)
@@ -275,7 +275,7 @@ class Chat:
         return ToolCall(name, id="c00010100")
 
     def _known(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options under the names that the template has for them."""
+        """Return the options under the names that the template uses for them."""
         known = dict(options)
         names = self._template.variables
         if "enable_thinking" in known and "enable_thinking" not in names:
@@ -287,7 +287,7 @@ class Chat:
         # A thought that stays costs its tokens; one that goes costs all that follows it again.
         keep = known.pop("preserve_thinking", True if "preserve_thinking" in names else None)
         if keep is not None:
-            switches = {name: kept is keep for name, kept in _KEEPS.items() if name in names}
+            switches = {name: value is keep for name, value in _KEEPS.items() if name in names}
             known = {**switches, **known}
             if not switches:
                 self.notes.append("the chat template has no switch for thinking in its history")
@@ -296,11 +296,11 @@ class Chat:
         return known
 
     def opens_thinking(self, segments: Sequence[Segment]) -> bool:
-        """Whether the template has already opened the model's thinking."""
+        """Return whether the template has already opened the model's thinking."""
         return bool(segments) and self.thinking.opened_by(segments[-1].text)
 
     def _probe(self) -> None:
-        """Find the format and what the template does with tools; once for the same ones."""
+        """Detect the format and the template's use of tools; cached for the same tools."""
         known = _probed.setdefault(self._tokenizer, {})
         key = (self.source, repr((self._options, self.tools)), *FORMATS)
         found = known.get(key)
@@ -317,9 +317,9 @@ class Chat:
             vars(self).update({**found, "notes": [*self.notes, *found["notes"]]})
 
     def _find_format(self) -> None:
-        """See how the template tells of tools and writes calls, and tell them where it does not.
+        """Detect how the template lists tools and writes calls; list them where it does not.
 
-        What the model is told and what its grammar holds it to are always the same format.
+        The prompt and the grammar always have the same format.
         """
         written, why = written_by(self._template, self._options), ""
         if written.form is not None:
@@ -334,7 +334,7 @@ class Chat:
                 why = "its chat template describes tools in an unknown format"
         why = why or self._silent()
         if why:
-            self._tells_tools = False
+            self._lists_tools = False
             self.notes.append(
                 f"this model may call tools less reliably: {why}, so the system message describes "
                 f"them, in the format {self.form.name}"
@@ -344,7 +344,7 @@ class Chat:
 
     @property
     def mended(self) -> str:
-        """Which fault of the template is put right; empty for none. No run is the worse for it."""
+        """Return which template fault is corrected; empty for none, and no run is worse for it."""
         if not self._mends:
             return ""
         return (
@@ -353,7 +353,7 @@ class Chat:
         )
 
     def _silent(self) -> str:
-        """Why the template does not tell the model of its tools; empty where it does."""
+        """Return why the template does not list the tools; empty where it does."""
         try:
             text = "".join(s.text for s in self._render([Message("user", "hello")]))
         except TemplateError as error:
@@ -363,25 +363,25 @@ class Chat:
         return "its chat template does not describe tools"
 
     def _shows_calls(self) -> bool:
-        """Whether the template writes the calls of an assistant's message."""
+        """Return whether the template renders the calls of an assistant's message."""
         if self._takes_calls is None:
             call = self._probed_call
-            asked = [Message("user", "hello"), Message("assistant", calls=(call,))]
-            answered = [*asked, Message("tool", "x", call.name, call.id)]
+            history = [Message("user", "hello"), Message("assistant", calls=(call,))]
+            answered = [*history, Message("tool", "x", call.name, call.id)]
             shown = self._answered(answered, calls=True)
             written = shown is not None and shown != self._answered(answered)
-            self._takes_calls = self._tells_tools and written
+            self._takes_calls = self._lists_tools and written
         return self._takes_calls
 
     @cached_property
     def _nests_results(self) -> bool:
-        """Whether the template wants results in the message that called, and nowhere else."""
+        """Return whether the template accepts results only inside the calling message."""
         if "tool_responses" not in self.source:
             return False
         call, word = self._probed_call, token_hex(8)
         result = {"role": "tool", "name": call.name, "tool_call_id": call.id, "content": word}
-        said = {"role": "assistant", "content": "", "tool_calls": [call_shown(call, 1, Marks())]}
-        apart = [{"role": "user", "content": "hello"}, said, result]
+        calling = {"role": "assistant", "content": "", "tool_calls": [call_shown(call, 1, Marks())]}
+        apart = [{"role": "user", "content": "hello"}, calling, result]
         try:
             texts = [self._text(shown, []) for shown in (apart, results_in_calls(apart))]
         except TemplateError:
@@ -391,7 +391,7 @@ class Chat:
     def _answered(
         self, messages: Sequence[Message], *, calls: bool = False
     ) -> list[Segment] | None:
-        """What follows message 1; None where it is left out or refused, as a result of no call."""
+        """Render what follows message 1, a result without a call; None if omitted or refused."""
         try:
             return self._after(self._render(messages, calls=calls), 1)
         except TemplateError:
@@ -400,16 +400,16 @@ class Chat:
     def _render(
         self,
         messages: Sequence[Message],
-        kept: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         *,
         calls: bool = False,
         new: int | None = None,
     ) -> list[Segment]:
-        """The conversation as segments.
+        """Render the conversation as segments.
 
         Args:
             messages: of the conversation.
-            kept: indices of those that the template is shown; all if not given.
+            indices: of those that the template is shown; all if not given.
             calls: whether calls of assistants are given apart.
             new: index of the first message of which what an assistant said is to be read, not
                 only passed over; None: of none.
@@ -419,15 +419,15 @@ class Chat:
             self._whole(i, messages[i], marks)
             if new is not None and i >= new and messages[i].role == "assistant"
             else shown_to_template(messages[i], i, marks, calls=calls)
-            for i in (range(len(messages)) if kept is None else kept)
+            for i in (range(len(messages)) if indices is None else indices)
         ]
         tools = [self._safe(tool, marks) for tool in self.tools]
-        if tools and not self._tells_tools:
-            told = self._told(tools)
+        if tools and not self._lists_tools:
+            prompt = self._tools_prompt(tools)
             if shown and shown[0]["role"] == "system":
-                shown[0]["content"] += "\n\n" + told
+                shown[0]["content"] += "\n\n" + prompt
             else:
-                shown.insert(0, {"role": "system", "content": told})
+                shown.insert(0, {"role": "system", "content": prompt})
             shown = results_as_user(shown)
             tools = []
         if self._nests_results:
@@ -440,7 +440,7 @@ class Chat:
         return self._name_tools(marks.split(self._text(shown, tools)))
 
     def _text(self, shown: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        """The template's text; a system message that it refuses stands before the question."""
+        """Render the template; a refused system message is merged into the question."""
         first = len(shown) > 1 and shown[0]["role"] == "system"
         if not first or self._takes_system is not False:
             try:
@@ -463,21 +463,21 @@ class Chat:
         return text
 
     def _rendered(self, shown: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        """The template's text, with what is wrong in it put right; contents are marks in it."""
+        """Render the template with its faults corrected; contents are replaced by marks."""
         text = self._template.render(shown, tools=tools, options=self._options)
         for wrong, right in self._mends if tools else ():
             text = text.replace(wrong, right)
         return text
 
-    def _told(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """The tools in our own words."""
+    def _tools_prompt(self, tools: Sequence[Mapping[str, Any]]) -> str:
+        """Render the prompt that lists the tools, where the template does not."""
         schemas = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
         return _TOOLS.format(schemas=schemas, example=self.form.example)
 
     def _whole(self, index: int, message: Message, marks: Marks) -> dict[str, Any]:
         form = None if message.calls and self._shows_calls() else self.form
         if self.form.headers is not None and message.calls:
-            # There what is said before a call is a thought, and there is one of them.
+            # There the text before a call is a thought, and there is one of them.
             text = message.content if message.text is None else message.text
             thinking = "\n\n".join(filter(None, (message.thinking, text)))
             message = replace(message, text="", thinking=thinking)
@@ -485,7 +485,7 @@ class Chat:
         return whole_answer(message, index, marks, form, in_parts=in_parts)
 
     def _safe(self, value: Any, marks: Marks) -> Any:
-        """A schema in which text that holds a control token is marked as a message would be."""
+        """Return a schema in which text that holds a control token is marked as in messages."""
         if not self._unsafe:
             return value
         if isinstance(value, str):
@@ -497,7 +497,7 @@ class Chat:
         return value
 
     def _holding_control(self, texts: set[str]) -> set[str]:
-        """Those in which control tokens are written."""
+        """Return the texts in which control tokens are written."""
         control = self._tokenizer.control_ids
         # Usually none: a search takes a fraction of the time of encoding.
         tags = filter(None, map(self._tokenizer.vocabulary.tokens.__getitem__, control))
@@ -507,7 +507,7 @@ class Chat:
         return {text for text in texts if not control.isdisjoint(encode(text, special=True))}
 
     def _name_tools(self, segments: list[Segment]) -> list[Segment]:
-        """Template text that tells of the tools gets the origin ``tools``."""
+        """Give template text that describes the tools the origin ``tools``."""
         for tool in self.tools[:1]:
             for i, segment in enumerate(segments):
                 if segment.trusted and tool["function"]["name"] in segment.text:
@@ -521,8 +521,8 @@ class Chat:
         for i, message in enumerate(messages[since:], since):
             # Of an assistant's calls the template may have written all itself, names and all; what
             # it only thought, such as before it was stopped, may go.
-            said = message.text is not None or message.calls
-            text = message.text if said else message.content
+            spoken = message.text is not None or message.calls
+            text = message.text if spoken else message.content
             if text and i not in there:
                 raise TemplateOmissionError(
                     f"the chat template leaves out message {i} ({message.role}); "
@@ -531,7 +531,7 @@ class Chat:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a schema, keys included."""
+    """Yield every text in a schema, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

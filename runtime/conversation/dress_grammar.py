@@ -1,4 +1,4 @@
-"""Holds a call in any dress to its tool, from where its arguments begin (see `call_dress`).
+"""Constrains the arguments of a call that is written as plain text (see `call_dress`).
 
 Free text keeps its fixed mask: a plain check of what was written sees where a known tool's name
 and its arguments stand, and a matcher of that tool alone takes over up to the end of the call.
@@ -36,7 +36,7 @@ _MORE = "MORE: /(?s:.*)/"  # a token may go on behind the call
 def dress_matcher(
     tokenizer: Tokenizer, tool: Mapping[str, Any], head: Head, begun: str
 ) -> LLMatcher | None:
-    """A matcher of what follows the beginning of a call's arguments, up to the end of the call.
+    """Return a matcher of the rest of a call whose arguments begin with `begun`.
 
     None where no grammar can be made for the tool, or what was begun fits none.
 

@@ -1,4 +1,4 @@
-"""One call that is written as text: a tool's name, and its arguments behind it.
+"""Parses one call that is written as plain text: a tool's name, then its arguments.
 
 A head is read up to the arguments, or as far as it goes: what may still become a call is known
 from what cannot.
@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from .formats.lfm2 import words_as_json
-from .toolcalls import DECODER, MOST_LEVELS, ToolCall, is_flat
+from .toolcalls import DECODER, MAX_LEVELS, ToolCall, is_flat
 
 _NAMES = ("name", "function", "tool", "tool_name", "function_name", "action")
 _ARGUMENTS = ("arguments", "parameters", "args", "kwargs", "input", "action_input", "tool_input")
@@ -57,7 +57,7 @@ class Head:
         at: where its arguments do: the ``{`` of JSON, or what follows ``name(``.
         python: whether it is written as Python would.
         closers: what ends the object around the arguments.
-        fenced, tagged: whether a fence, or a tag for calls, stands before it.
+        fenced, tagged: whether a fence, or a tag for calls, precedes it.
     """
 
     name: str
@@ -74,7 +74,7 @@ Found: TypeAlias = "Head | bool"
 
 
 def find_head(line: str, names: tuple[str, ...]) -> Found:
-    """The head of a call at the beginning of a text.
+    """Find the head of a call at the beginning of a text.
 
     Args:
         line: without blank space before it.
@@ -99,7 +99,7 @@ def find_head(line: str, names: tuple[str, ...]) -> Found:
 
 
 def _json_head(text: str, names: tuple[str, ...]) -> Found:
-    """The head of a call as an object of JSON."""
+    """Match the head of a call written as a JSON object."""
     opened = _OPENED.match(text)
     if opened is None:
         return re.fullmatch(r"\[?\s*", text) is not None
@@ -125,7 +125,7 @@ def _json_head(text: str, names: tuple[str, ...]) -> Found:
 
 
 def _may_be(value: str, key: str, whole: bool, names: tuple[str, ...]) -> bool:
-    """Whether a text, or its beginning, names a tool; for some keys one that need not be there."""
+    """Return whether a text, or its beginning, names a tool; some keys need no match."""
     known = value in names if whole else any(one.startswith(value) for one in names)
     return known or (key == "name" and _NAME.fullmatch(value) is not None)
 
@@ -137,7 +137,7 @@ def _called(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _python_head(text: str, names: tuple[str, ...], tagged: bool) -> Found:
-    """The head of a call as Python writes it; in a tag, a module may stand before the name."""
+    """Match the head of a call written as Python; in a tag, a module may precede the name."""
     mark = _called(names).match(text)
     if mark is None:
         begun = _CALLED_PART.fullmatch(text)
@@ -152,7 +152,7 @@ def _python_head(text: str, names: tuple[str, ...], tagged: bool) -> Found:
 def read_call(
     head: Head, text: str, schemas: Mapping[str, Mapping[str, Any]], notes: list[str]
 ) -> ToolCall | None:
-    """The call of a head and its arguments; None where they are none.
+    """Parse a call from its head and the text of its arguments; None where they are invalid.
 
     Args:
         head: of the call.
@@ -169,7 +169,7 @@ def read_call(
     if isinstance(arguments.get("properties"), dict) and "properties" not in known:
         return None  # a tool's definition
     if not is_flat(arguments):
-        problem = f"the arguments of {head.name} are nested more than {MOST_LEVELS} deep"
+        problem = f"the arguments of {head.name} are nested more than {MAX_LEVELS} deep"
         return ToolCall(head.name, problem=problem)
     if schema is None:
         problem = f"no such tool: {head.name}; the tools are {', '.join(schemas)}"
@@ -183,7 +183,7 @@ def read_call(
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The object of JSON in a text, whose braces may be doubled. Raises ValueError."""
+    """Parse the JSON object of a text, whose braces may be doubled. Raises ValueError."""
     try:
         return _LINES.decode(text)
     except ValueError:
@@ -192,8 +192,8 @@ def _object(text: str) -> dict[str, Any]:
         return _LINES.decode(text[1:-1])
 
 
-def _keywords(text: str, places: list[str]) -> dict[str, Any]:
-    """The arguments of a call as Python writes it; those without a name in the schema's order.
+def _keywords(text: str, positional: list[str]) -> dict[str, Any]:
+    """Parse Python call arguments; positional ones take the schema's order.
 
     Raises:
         ValueError: they are none.
@@ -201,9 +201,9 @@ def _keywords(text: str, places: list[str]) -> dict[str, Any]:
     text, arguments, at = words_as_json(text).strip(), dict[str, Any](), 0
     while at < len(text):
         keyword = re.compile(r"(\w+)\s*=\s*").match(text, at)
-        if keyword is None and list(arguments) != places[: len(arguments)]:
+        if keyword is None and list(arguments) != positional[: len(arguments)]:
             raise ValueError("an argument has no name")
-        key = keyword[1] if keyword else (*places, "")[len(arguments)]
+        key = keyword[1] if keyword else (*positional, "")[len(arguments)]
         if key in ("", *arguments):
             raise ValueError("an argument has no name, or is there twice")
         arguments[key], at = _LINES.raw_decode(text, keyword.end() if keyword else at)

@@ -1,4 +1,4 @@
-r"""GBNF, llama.cpp's notation of grammars, in the notation of the matcher's library.
+r"""Translates grammars from GBNF, llama.cpp's notation, to Lark.
 
     root ::= "yes" | "no" | [0-9]+ "."
 
@@ -31,7 +31,7 @@ _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 
 
 def lark_of(grammar: str) -> str:
-    """The same grammar in Lark's notation; its first rule is `start`.
+    """Translate a GBNF grammar to Lark; its first rule is `start`.
 
     Raises:
         GrammarError: it is not GBNF; says where.

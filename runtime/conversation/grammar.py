@@ -1,4 +1,4 @@
-"""Constrained decoding: free text, or a tool call that cannot be malformed.
+"""Constrained decoding: free text, or a tool call that is always well-formed.
 
 The model writes freely until it opens a tool call. From there on a matcher of the `llguidance`
 library allows only what continues a call of a known tool with arguments of its schema, then what
@@ -25,7 +25,7 @@ from ...errors import GrammarError
 from ..gguf.types import TokenType
 from ..tokens.foreign import translated
 from . import answer_forms
-from .answer_forms import Said
+from .answer_forms import Evidence
 from .call_dress import DressWatch
 from .formats import FORMATS
 from .gbnf import lark_of
@@ -50,22 +50,22 @@ _TEXT = r"/(?s:.*)/"
 
 
 class Constraint(Protocol):
-    """What a decode asks before it samples, and tells after."""
+    """Masks the logits of a decode and follows the sampled tokens."""
 
     @property
     def done(self) -> bool:
-        """Whether the turn has ended: nothing more may come."""
+        """Return whether the turn has ended and no token may follow."""
         ...
 
     def mask(self) -> Mask | None:
-        """Bit t % 32 of word t // 32 is set when token t may come next; None allows every token.
+        """Return the bitmask of allowed tokens: bit t % 32 of word t // 32; None allows all.
 
         Shape ``[ceil(n_vocab / 32)]``. Valid until the next call of this or of `advance`.
         """
         ...
 
     def advance(self, token: int) -> None:
-        """Token was sampled.
+        """Advance the state by the sampled token.
 
         Raises:
             GrammarError: the mask did not allow it.
@@ -134,11 +134,11 @@ class CallGrammar:
 
     @property
     def name(self) -> str:
-        """What a trace calls it."""
+        """Return the grammar's name in traces."""
         return self.form.name if self._tools or self.form.headers else "text"
 
     def constraint(self, *, thinking: bool = False, before: Sequence[int] = ()) -> TurnConstraint:
-        """The constraint of one turn.
+        """Return a fresh constraint for one turn.
 
         Args:
             thinking: whether the template has opened the model's thinking already.
@@ -150,23 +150,24 @@ class CallGrammar:
         return TurnConstraint(self, thinking=thinking, before=before)
 
     def watches(self) -> bool:
-        """Whether a matcher reads along from the start: for an answer, headers, or calls in
-        letters."""
+        """Return whether a matcher follows from the first token: for an answer, headers, or calls
+        written as letters.
+        """
         letters = bool((self._tools or self._choice == "none") and self._letters)
         held = self._output is not None or self.forms or self._choice == "required"
         return bool(held) or self.form.headers is not None or letters
 
     def opens(self, token: int) -> bool:
-        """Whether a token opens calls."""
+        """Return whether a token opens calls."""
         return bool(self._tools) and token in self._opening_ids
 
     def dress_watch(self) -> DressWatch | None:
-        """What sees where a call begins in free text; None where no text is free or watched."""
+        """Return a detector of calls in free text; None where text is not free."""
         free = self._dresses and self._tools and not self.watches()
         return DressWatch(self._tools) if free else None
 
     def dressed(self, watch: DressWatch) -> LLMatcher | None:
-        """A matcher of the call that has begun in free text; None where none can be held."""
+        """Return a matcher for the call begun in free text, or None where there is none."""
         if (begun := watch.begun()) is None:
             return None
         from .dress_grammar import dress_matcher  # most models never write such a call
@@ -176,7 +177,7 @@ class CallGrammar:
         return next((dress_matcher(self.tokenizer, tool, *begun) for tool in named), None)
 
     def check(self) -> None:
-        """Wait until it is built.
+        """Wait until the grammar is built.
 
         Raises:
             GrammarError: it cannot be.
@@ -187,16 +188,16 @@ class CallGrammar:
             raise self._failure
 
     def matcher(self, part: str = "calls", before: Sequence[int] = ()) -> LLMatcher:
-        """A fresh matcher: of ``calls`` behind what opens them, or of a ``turn`` after `before`."""
+        """Return a fresh matcher: of ``calls`` after their opening, or of a ``turn``."""
         self.check()
         assert self._prototypes, "a grammar of free text has no matcher"
         if self.forms and part == "turn":
-            said = answer_forms.said(self.tokenizer, before, self.form, self._tags)
-            return self._checked(self._matcher(part, self._lenient, said))
+            evidence = answer_forms.read_evidence(self.tokenizer, before, self.form, self._tags)
+            return self._checked(self._matcher(part, self._lenient, evidence))
         return self._prototypes[part].deep_copy()
 
     def _prepare(self) -> None:
-        """Build the matcher; beside the first prefill when the vocabulary is large."""
+        """Build the matcher; during the first prefill when the vocabulary is large."""
         if self.tokenizer.n_vocab < _BACKGROUND:
             self._prototypes = self._compile()
             return
@@ -221,18 +222,18 @@ class CallGrammar:
             raise
 
     def _problem(self, function: Mapping[str, Any]) -> str:
-        """Why no grammar can be made from a tool alone; empty where one can."""
+        """Return why a tool's schema has no grammar; empty where it has one."""
         name, schema = function["name"], function.get("parameters") or {}
-        given, place, problem = schema.get("properties"), "schema", self._refusal(function)
+        given, where, problem = schema.get("properties"), "schema", self._refusal(function)
         if not problem or problem.startswith(f"tool {name}: "):
             return problem
         for key, value in given.items() if isinstance(given, Mapping) else ():
             alone, none = ({**schema, "properties": p, "required": []} for p in ({key: value}, {}))
             own = self._refusal({**function, "parameters": alone})
             if own and not self._refusal({**function, "parameters": none}):
-                problem, place = own, f"argument {key!r}"
+                problem, where = own, f"argument {key!r}"
                 break
-        return f"tool {name}: no grammar can be made from its {place}: {problem}; simplify it"
+        return f"tool {name}: no grammar can be made from its {where}: {problem}; simplify it"
 
     def _refusal(self, function: Mapping[str, Any]) -> str:
         alone = copy.copy(self)
@@ -264,9 +265,11 @@ class CallGrammar:
         self.notes += self.form.notes(self._tools, lenient)
         return made
 
-    def _matcher(self, part: str, lenient: Container[str], said: Said | None = None) -> LLMatcher:
-        lark = self._lark(self._tools, part, lenient, said)
-        if said is None:
+    def _matcher(
+        self, part: str, lenient: Container[str], evidence: Evidence | None = None
+    ) -> LLMatcher:
+        lark = self._lark(self._tools, part, lenient, evidence)
+        if evidence is None:
             return fresh_matcher(self.tokenizer, lark)
         from llguidance import LLMatcher, LLParserLimits  # of this turn alone
 
@@ -282,7 +285,7 @@ class CallGrammar:
         return matcher
 
     def _check_first(self, matcher: LLMatcher) -> None:
-        """See whether an answer can begin: what only repeats itself (`root ::= root`) cannot."""
+        """Check that an answer can begin; a left-recursive `root ::= root` cannot."""
         matcher.consume_tokens(matcher.compute_ff_tokens())
         matcher.compute_bitmask()
         if matcher.is_error():
@@ -297,11 +300,11 @@ class CallGrammar:
         )
 
     def _check_output(self, tables: LLTokenizer) -> None:
-        """See whether the schema or the forms of the answer alone can be made into a grammar."""
+        """Check that the answer's schema or forms compile on their own."""
         from llguidance import LLMatcher
 
         if self.forms:
-            alone = f"start: answer\n{answer_forms.rules(self.forms, Said())}"
+            alone = f"start: answer\n{answer_forms.rules(self.forms, Evidence())}"
             if problem := LLMatcher.validate_grammar(alone, tables):
                 raise GrammarError(
                     f"the model's file declares forms of its answers ({answer_forms.KEY}) that "
@@ -332,7 +335,7 @@ class CallGrammar:
             raise self._bad_output(problem)
 
     def _not_expressible(self, tables: LLTokenizer, part: str) -> list[str]:
-        """Names of the tools whose schemas hold more than a grammar can express."""
+        """Return the tools whose schemas exceed what a grammar can express."""
         from llguidance import LLMatcher
 
         names: list[str] = []
@@ -355,12 +358,12 @@ class CallGrammar:
         tools: Sequence[Mapping[str, Any]],
         part: str,
         lenient: Container[str] = (),
-        said: Said | None = None,
+        evidence: Evidence | None = None,
     ) -> str:
         calls = self.form.grammar(tools, self._tag, lenient) if tools else ""
         if part == "calls":
             return f"start: calls\n{calls}"
-        forms = answer_forms.rules(self.forms, said or Said()) if self.forms else ""
+        forms = answer_forms.rules(self.forms, evidence or Evidence()) if self.forms else ""
         return f"{self._turn(bool(tools))}\n{calls}\n{forms}"
 
     def _turn(self, calls: bool) -> str:
@@ -371,15 +374,15 @@ class CallGrammar:
         return self._answer(self._held, calls)
 
     def _answer(self, output: Mapping[str, Any] | str | None, calls: bool) -> str:
-        """The rules of a turn that is an answer of a schema, or calls."""
+        """Return the rules of a turn that is an answer of a schema, or calls."""
         must_call = calls and self._choice == "required"
         choices = [] if must_call else ["answer"]
-        kept = iter(range(len(self.form.openings)))
+        numbers = iter(range(len(self.form.openings)))
         for opening in self.form.openings if calls else ():
             tagged = f"{self._tag(opening.text)} calls"
-            choices.append(f"whole_{next(kept)}" if opening.kept else tagged)
+            choices.append(f"whole_{next(numbers)}" if opening.kept else tagged)
         blank = r"BLANK: /\n{1,2}/"
-        if not self.thinking.opening:  # a text that goes on, exactly as asked
+        if not self.thinking.opening:  # a completion, exactly as requested
             rules = ["start: answer"]
         else:
             rules = [f"start: BLANK? ({' | '.join(choices)})", blank]
@@ -387,22 +390,22 @@ class CallGrammar:
         return "\n".join([*rules, *(f"answer: {rule}" for rule in answer)])
 
     def _headed(self, calls: bool) -> str:
-        """The rules of a turn that is made of messages with headers."""
+        """Return the rules of a turn made of messages with headers."""
         must_call = calls and self._choice == "required"
         turn = self.form.turn(self._tag, calls=calls, answer=None if must_call else "answer")
         answer = "TEXT?" if self._held is None else self._answer_rule(self._held)
         return "\n".join([turn, f"answer: {answer}", f"TEXT: {_TEXT}"])
 
     def _answer_rule(self, output: Mapping[str, Any] | str) -> str:
-        """A grammar's expression of an answer: of a JSON schema, or a GBNF grammar."""
+        """Return the expression of an answer: a JSON schema, or a GBNF grammar."""
         if isinstance(output, str):
             return f"%lark {{\n{lark_of(output)}\n}}"
         return json_rule(strict(output), lenient=output is not self._output)
 
     def _watch(self) -> str:
-        """The rules of a turn in which letters may open a call: text up to the first opening.
+        """Return the rules of a turn in which letters may open a call.
 
-        Where thinking is told by letters too, a turn begins anew after it.
+        Where thinking is marked by letters too, a turn begins anew after it.
         """
         thought = ""
         if self.closes_thinking is None:
@@ -414,9 +417,9 @@ class CallGrammar:
             "turn": rf"{thought}\s*",
         }
         choices, opened, none_of = ["TEXT"], [], []
-        kept = [opening for opening in self.form.openings if opening.kept]
+        plain = [opening for opening in self.form.openings if opening.kept]
         for i, opening in enumerate(self._letters):
-            rest = f"kept_{kept.index(opening)}" if opening.kept else "calls"
+            rest = f"kept_{plain.index(opening)}" if opening.kept else "calls"
             choices += [f"opened_{i} {rest}"] * bool(self._tools)
             head = f"/{heads[opening.place]}/"
             opened += [f"opened_{i}[lazy]: {head} {quoted(opening.text)}"] * bool(self._tools)
@@ -428,12 +431,12 @@ class CallGrammar:
         return "\n".join([f"start: {' | '.join(choices)}", *opened, text])
 
     def _tag(self, text: str) -> str:
-        """A tag in the grammar: its token where there is one, else its letters."""
+        """Return a tag as grammar: its token where there is one, else its letters."""
         token = self._tags.get(text)
         return json.dumps(text) if token is None else f"<[{token}]>"
 
     def _free_mask(self) -> Mask | None:
-        """What free text may be made of; None when that is every token."""
+        """Return the mask of free text; None where it allows every token."""
         tokenizer = self.tokenizer
         vocabulary = tokenizer.vocabulary
         refused = {*vocabulary.hidden, *vocabulary.ids_of(TokenType.UNUSED)} - tokenizer.stop_ids
@@ -465,7 +468,7 @@ class TurnConstraint:
         self._matcher: LLMatcher | None = None
         self._thinking = thinking and grammar.closes_thinking is not None
         self._fresh = True
-        """Whether nothing was said yet, so that thinking may begin."""
+        """Whether nothing was generated yet, so that thinking may begin."""
         self.done = self._calling = False
         self._ahead: list[int] | None = None
         """Tokens that are forced from here on, as far as that is known; None: not looked yet."""
@@ -479,20 +482,20 @@ class TurnConstraint:
 
     @property
     def in_call(self) -> bool:
-        """Whether a matcher constrains every further token."""
+        """Return whether a matcher constrains every further token."""
         return self._matcher is not None
 
     @property
     def calling(self) -> bool:
-        """Whether a call is being written; known where a token of its own opens calls."""
+        """Return whether a call is being written, where its opening is a token."""
         return self._calling or self._dressed
 
     def begun(self) -> tuple[Head, str] | None:
-        """See `DressWatch.begun`."""
+        """Return the head and partial arguments of the call being written, or None."""
         return None if self._watch is None else self._watch.begun()
 
     def mask(self) -> Mask | None:
-        """Which tokens may come next (see `Constraint.mask`)."""
+        """Return which tokens may come next (see `Constraint.mask`)."""
         if self._matcher is None:
             return self._grammar.free
         self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
@@ -503,7 +506,7 @@ class TurnConstraint:
         return self._words
 
     def forced(self) -> int | None:
-        """The one token that may come next, when there is only one.
+        """Return the next token where only one is allowed, else None.
 
         Of the ways to write forced letters as tokens that is the tokenizer's own, which is the only
         one that `mask` allows there.
@@ -518,7 +521,7 @@ class TurnConstraint:
         return self._ahead[0] if self._ahead else None
 
     def allows(self, tokens: Sequence[int]) -> int:
-        """How many of these tokens may come, one after the other; nothing is advanced."""
+        """Return how many of the tokens are allowed in a row; the state is unchanged."""
         if self._matcher is not None:
             return self._matcher.validate_tokens(list(tokens))
         free, watch = self._grammar.free, self._watch
@@ -536,7 +539,7 @@ class TurnConstraint:
         return len(tokens)
 
     def advance(self, token: int) -> None:
-        """Token was sampled (see `Constraint.advance`)."""
+        """Advance the state by the sampled token (see `Constraint.advance`)."""
         grammar = self._grammar
         # The last of them is forced too, and more may be behind it: then it is looked for anew.
         known = self._ahead is not None and self._ahead[:1] == [token]
@@ -563,7 +566,7 @@ class TurnConstraint:
         self.done = self.done or token in self._stops
 
     def _see(self, token: int, watch: DressWatch) -> None:
-        """See whether a call in another dress begins with a token, or has ended."""
+        """Update the detector of calls in free text by a token."""
         grammar = self._grammar
         if token in self._stops or token == grammar.closes_thinking:
             return
@@ -594,6 +597,6 @@ class TurnConstraint:
 
 
 def tag_ids(tokenizer: Tokenizer, tags: Sequence[str]) -> dict[str, int]:
-    """Those of the tags that are one token, with its id."""
+    """Return the token id of each tag that is a single token."""
     ids = {tag: tokenizer.encode(tag, special=True) for tag in tags}
     return {tag: found[0] for tag, found in ids.items() if len(found) == 1}

@@ -1,4 +1,4 @@
-"""Holds arguments that must name what is there to the names that are there.
+"""Constrains path arguments of calls to the names that exist.
 
 While the text of such an argument is written, in a call of JSON or in another dress, only what goes
 on with a name may come; what all names that are left have in common is written without a pass. All
@@ -23,7 +23,7 @@ import numpy as np
 
 from ...tools.paths import one_form
 from ..engine.around import Around
-from .kept import Kept
+from .lru_cache import LRUCache
 from .name_trie import Ids, NameTrie, TokenIndex
 from .reply import ReplyReader
 
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from .grammar import Mask, TurnConstraint
     from .requirement import Requirement
 
-_MOST_KEPT = 12  # tries of a tokenizer
+_MAX_TRIES = 12  # tries of a tokenizer
 _PART = re.compile(
     rb"\"((?:[^\"\\]+|\\.)*)(\"?)|'((?:[^'\\]+|\\.)*)('?)|[:=,})]|[^\"':=,})]+", re.DOTALL
 )
-_known: weakref.WeakKeyDictionary[Tokenizer, tuple[TokenIndex, Kept[NameTrie]]] = (
+_known: weakref.WeakKeyDictionary[Tokenizer, tuple[TokenIndex, LRUCache[NameTrie]]] = (
     weakref.WeakKeyDictionary()
 )
 _lock = threading.Lock()
 
 
-def _of(tokenizer: Tokenizer) -> tuple[TokenIndex, Kept[NameTrie]]:
-    """The index of a vocabulary, which takes 0.3 s for 150,000 tokens, and its last tries."""
+def _of(tokenizer: Tokenizer) -> tuple[TokenIndex, LRUCache[NameTrie]]:
+    """Return the vocabulary's index (0.3 s for 150,000 tokens) and its recent tries."""
     with _lock:
         if tokenizer not in _known:
-            _known[tokenizer] = TokenIndex(tokenizer), Kept(_MOST_KEPT)
+            _known[tokenizer] = TokenIndex(tokenizer), LRUCache(_MAX_TRIES)
         return _known[tokenizer]
 
 
 def _spelled(required: Requirement, kind: str, quote: bytes) -> Iterator[bytes]:
-    """Paths of a kind (``file``, ``folder`` or ``any``) as they may be written between quotes."""
+    """Return the paths of a kind (``file``, ``folder`` or ``any``) as written between quotes."""
     assert required.names is not None, "something is held"
     texts = [(path, True) for path in required.also]
     for path in required.names["paths"].split("\n"):
@@ -76,14 +76,14 @@ class _Read:
 
     trie: NameTrie | None = None  # of the name that is being written
     node: bytes = b""  # what there is of it
-    before: str = ""  # what stands before it
+    before: str = ""  # what precedes it
     awaits: bool = False  # whether a value of a held argument is to come
     broken: bool = False  # whether a name is none that is there
     done: bool = False
 
 
 class HeldNames(Around):
-    """The constraint `inner` of a turn, with arguments of its calls held to `required.names`."""
+    """Wraps the constraint `inner`: path arguments of calls must be in `required.names`."""
 
     def __init__(self, inner: TurnConstraint, tokenizer: Tokenizer, required: Requirement) -> None:
         super().__init__(inner)
@@ -98,7 +98,7 @@ class HeldNames(Around):
         self._ahead: list[int] | None = None  # tokens that are forced; None: not looked yet
 
     def mask(self) -> Mask | None:
-        """See `Constraint.mask`."""
+        """Return the bitmask of allowed tokens: bit t % 32 of word t // 32; None allows all."""
         mask, now = super().mask(), self._now
         if self._text is None:
             return mask
@@ -107,7 +107,7 @@ class HeldNames(Around):
             ids = now.trie.tokens(now.node) if forced is None else np.array([forced], np.int64)
             ids = _allowed(mask, ids)
             mask = self._words(ids) if len(ids) else mask  # a pattern may fit no name
-        # A token may open a value and go on with what is no name.
+        # A token may open a value and continue with what is no name.
         index = _of(self._tokenizer)[0]
         crossing = _allowed(mask, index.near if now.awaits else index.far).tolist()
         if refused := [token for token in crossing if not self.allows_names((token,))]:
@@ -116,7 +116,7 @@ class HeldNames(Around):
         return mask
 
     def forced(self) -> int | None:
-        """See `LookaheadConstraint.forced`."""
+        """Return the next token where only one is allowed, else None."""
         if (trie := self._now.trie) is None:
             return self._inner.forced()
         if self._ahead is None:
@@ -125,11 +125,11 @@ class HeldNames(Around):
         return self._ahead[0] if self._ahead else None
 
     def allows(self, tokens: Sequence[int]) -> int:
-        """See `LookaheadConstraint.allows`."""
+        """Return how many of the tokens are allowed in a row; the state is unchanged."""
         return self.allows_names(tokens[: self._inner.allows(tokens)])
 
     def allows_names(self, tokens: Sequence[int]) -> int:
-        """How many of these tokens go on with names where names are to be."""
+        """Return how many of the tokens continue allowed names."""
         text = self._text
         for n, token in enumerate(tokens if text is not None else ()):
             text = (text or b"") + self._tokenizer.token_bytes(token)
@@ -139,7 +139,7 @@ class HeldNames(Around):
         return len(tokens)
 
     def advance(self, token: int) -> None:
-        """See `Constraint.advance`."""
+        """Advance the state by the sampled token."""
         super().advance(token)
         known = self._ahead is not None and self._ahead[:1] == [token]
         self._ahead = (self._ahead or [])[1:] or None if known else None
@@ -158,7 +158,7 @@ class HeldNames(Around):
                     self._begin(piece.name, piece.text, raw)
 
     def _begin(self, name: str, text: str, raw: bytes) -> None:
-        """Read the beginning of a call's arguments: a text, which may lack the end of a letter."""
+        """Read the beginning of a call's arguments, which may end within a character."""
         self._held = self._of_tools.get(name, {})
         begun = text.encode("utf-8", "replace")
         self._set(raw[raw.rfind(begun) :] if begun in raw else begun)
@@ -169,7 +169,7 @@ class HeldNames(Around):
         self._text, self._now = (None, _Read()) if ended else (text, read)
 
     def _read(self, text: bytes) -> _Read:
-        """Read arguments, of JSON or of Python's, as far as they are written."""
+        """Parse partial arguments, written as JSON or as Python."""
         key, word, read = "", b"", _Read()
         for part in _PART.finditer(text):
             if part[0][:1] in (b'"', b"'"):
@@ -177,7 +177,7 @@ class HeldNames(Around):
                 whole = bool(part[2] or part[4])
                 trie = self._trie(self._held[key], quote) if key in self._held else None
                 node = word + quote if whole else text[part.start() + 1 :]
-                fits = trie is None or trie.ends(node) or (not whole and trie.goes_on(node))
+                fits = trie is None or trie.ends(node) or (not whole and trie.is_prefix(node))
                 read.broken = read.broken or not fits
                 if not whole:
                     before = text[part.start() - 1 : part.start() + 1].decode("ascii", "replace")
@@ -194,10 +194,10 @@ class HeldNames(Around):
         return read
 
     def _trie(self, kind: str, quote: bytes) -> NameTrie | None:
-        """The names of a kind; made once for the same ones. None where there are none."""
+        """Return the trie of the names of a kind, cached; None where there are none."""
         if (kind, quote) not in self._tries:
-            (index, kept), required = _of(self._tokenizer), self._required
-            self._tries[kind, quote] = kept.get(
+            (index, tries), required = _of(self._tokenizer), self._required
+            self._tries[kind, quote] = tries.get(
                 (required.recipe["names"], *required.also, kind, quote),
                 lambda: NameTrie(index, _spelled(required, kind, quote)),
             )
@@ -211,7 +211,7 @@ class HeldNames(Around):
 
 
 def _allowed(mask: Mask | None, tokens: Ids) -> Ids:
-    """Those of some tokens that a mask allows."""
+    """Return the token ids that a mask allows."""
     if mask is None:
         return tokens
     return tokens[(mask[tokens >> 5] >> (tokens & 31).astype(np.uint32)) & 1 == 1]

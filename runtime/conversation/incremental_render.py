@@ -1,8 +1,8 @@
-"""The few messages that a template is shown when a conversation goes on.
+"""Renders new messages through the template with only the few earlier ones that it needs.
 
-What follows the last answer hardly depends on what was said long before it, so a long history is
+What follows the last answer hardly depends on messages long before it, so a long history is
 not rendered each turn, only a window of it. No template is trusted with that unseen: for each kind
-of window, and again whenever the history has doubled, the whole conversation is rendered beside it.
+of window, and again whenever the history has doubled, the whole conversation is rendered as well.
 A template that then gives another text is shown everything from there on.
 """
 
@@ -15,13 +15,13 @@ from ..tokens.segments import Segment
 from .messages import Message
 
 WORTH = 8  # messages that a window has to leave out to be worth a check
-STEPS = 2  # of the last turn that are kept: what the assistant said, and the results of its calls
+STEPS = 2  # of the last turn that are shown: the assistant's messages, and the results of its calls
 
 Render = Callable[[Sequence[int]], "list[Segment] | None"]
 
 
 class Window:
-    """Which messages one template needs to see.
+    """Decides which messages one template needs to see.
 
     Attributes:
         off: why it has to see all of them; empty while it has not.
@@ -33,7 +33,7 @@ class Window:
         self._check_at = 0
 
     def render(self, messages: Sequence[Message], last: int, render: Render) -> list[Segment]:
-        """What follows message `last`, the newest of the assistant's.
+        """Render what follows message `last`, the assistant's newest.
 
         Args:
             messages: of the whole conversation.
@@ -44,13 +44,13 @@ class Window:
         Raises:
             TemplateError: the template fails on the whole conversation, or leaves that out.
         """
-        kept = window(messages, last)
-        worth = not self.off and len(messages) - len(kept) >= WORTH
+        indices = window(messages, last)
+        worth = not self.off and len(messages) - len(indices) >= WORTH
         kind = tuple(
-            (messages[i].role, bool(messages[i].calls), bool(messages[i].content)) for i in kept
+            (messages[i].role, bool(messages[i].calls), bool(messages[i].content)) for i in indices
         )
         if worth and kind in self._known and len(messages) < self._check_at:
-            found = _tried(render, kept)
+            found = _tried(render, indices)
             if found is not None:
                 return found
         whole = render(range(len(messages)))
@@ -60,36 +60,36 @@ class Window:
                 "another template can be given to the agent (chat_template=…)"
             )
         if worth:
-            self._compare(whole, _tried(render, kept), len(messages), len(kept))
+            self._compare(whole, _tried(render, indices), len(messages), len(indices))
             self._known.add(kind)
         return whole
 
     def _compare(
-        self, whole: list[Segment], short: list[Segment] | None, messages: int, kept: int
+        self, whole: list[Segment], short: list[Segment] | None, messages: int, shown: int
     ) -> None:
         if whole == short:
             self._check_at = 2 * messages
             return
         self.off = (
             "long conversations prepare more slowly with this model: its chat template needs all "
-            f"messages each turn (from {kept} of {messages} it makes another text)"
+            f"messages each turn (from {shown} of {messages} it makes another text)"
         )
 
 
 def window(messages: Sequence[Message], last: int) -> list[int]:
-    """Indices of the messages that are shown: the system message, the last turn, and what is new.
+    """Return the indices of the rendered messages: system, last turn, and new ones.
 
     Of a turn of many steps, only its question and the last ones.
     """
-    asked = max((i for i in range(last) if messages[i].role == "user"), default=0)
-    steps = [i for i in range(asked + 1, last + 1) if messages[i].role == "assistant"][-STEPS:]
-    head = [0] if messages[0].role == "system" and asked else []
-    return [*head, asked, *range(min(steps, default=last), len(messages))]
+    question = max((i for i in range(last) if messages[i].role == "user"), default=0)
+    steps = [i for i in range(question + 1, last + 1) if messages[i].role == "assistant"][-STEPS:]
+    head = [0] if messages[0].role == "system" and question else []
+    return [*head, question, *range(min(steps, default=last), len(messages))]
 
 
-def _tried(render: Render, kept: Sequence[int]) -> list[Segment] | None:
-    """None also where the template refuses it: it may count messages."""
+def _tried(render: Render, indices: Sequence[int]) -> list[Segment] | None:
+    """Render; return None also where the template refuses, since it may count messages."""
     try:
-        return render(kept)
+        return render(indices)
     except TemplateError:
         return None

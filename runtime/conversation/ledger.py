@@ -25,7 +25,7 @@ LOST_STATE = "the state of recurrent layers is not kept behind every token"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Tokens of one origin in a row."""
+    """A run of tokens of one origin."""
 
     start: int
     end: int
@@ -39,12 +39,12 @@ class Span:
 
     @property
     def tokens(self) -> int:
-        """How many they are."""
+        """Return the number of tokens."""
         return self.end - self.start
 
     @property
     def field(self) -> str:
-        """What of its message it is."""
+        """Return which part of its message the span is."""
         if self.message is None:
             return "tool schemas" if self.origin == "tools" else "template text"
         return "generated tokens" if self.origin == "model" else "content"
@@ -52,7 +52,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """How much of a context did not have to be computed again."""
+    """How much of a context was reused from the KV cache."""
 
     reused: int
     total: int
@@ -75,7 +75,7 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class PrefixMismatch:
-    """The first token at which a sequence leaves the ledger."""
+    """The first token at which a sequence differs from the ledger."""
 
     position: int
     expected: int | None
@@ -91,12 +91,12 @@ class PrefixMismatch:
     """What that took."""
 
     def cost(self, tokens: int, phase: PhaseEvent) -> PrefixMismatch:
-        """With its cost: of a prefill the share that these tokens of the old ones have."""
+        """Return a copy with its cost: the share of the prefill spent on `tokens` old tokens."""
         seconds = phase.wall_s * tokens / max(1, phase.tokens)
         return replace(self, tokens=tokens, seconds=seconds)
 
     def record(self) -> MissRecord:
-        """For the trace."""
+        """Return the mismatch as a trace record."""
         span = self.span
         return MissRecord(
             position=self.position,
@@ -115,14 +115,14 @@ class PrefixMismatch:
         if self.span is not None:
             whose = "" if self.span.message is None else f" of message {self.span.message}"
             where = f"in the {self.span.field}{whose} ({self.span.label or self.span.origin})"
-        said = (
+        text = (
             f"token {self.position} differs, {where}: "
             f"{_id(self.expected)} in the ledger, {_id(self.found)} in the session"
         )
-        said += f" ({self.why})" if self.why else ""
+        text += f" ({self.why})" if self.why else ""
         if self.tokens:
-            said += f"; {self.tokens:,} tokens were recomputed in {duration(self.seconds)}"
-        return said
+            text += f"; {self.tokens:,} tokens were recomputed in {duration(self.seconds)}"
+        return text
 
 
 class TokenLedger:
@@ -138,7 +138,7 @@ class TokenLedger:
     def append(
         self, ids: Sequence[int], origin: str, *, message: int | None = None, label: str = ""
     ) -> None:
-        """Add tokens; those that go on with the last span lengthen it."""
+        """Append tokens; a span of the same origin, message and label is extended."""
         if not ids:
             return
         start = len(self.ids)
@@ -150,11 +150,11 @@ class TokenLedger:
             self.spans.append(Span(start, len(self.ids), origin, message, label))
 
     def append_like(self, span: Span, ids: Sequence[int]) -> None:
-        """Add tokens that are of the same origin as a span."""
+        """Append tokens with the origin, message and label of a span."""
         self.append(ids, span.origin, message=span.message, label=span.label)
 
     def relabel(self, start: int, end: int, *, message: int, label: str) -> None:
-        """Give the tokens from `start` to `end` another message and label."""
+        """Set the message and label of the tokens from `start` to `end`."""
         spans: list[Span] = []
         for span in self.spans:
             first, last = max(span.start, start), min(span.end, end)
@@ -167,18 +167,18 @@ class TokenLedger:
         self.spans = spans
 
     def cut(self, spans: Sequence[Span], left: Sequence[int] = ()) -> int:
-        """Take these spans out; returns where the first of them began.
+        """Remove spans; return where the first of them began.
 
         Tokens before that are where they were; those after it have moved.
 
         Args:
             spans: of this ledger.
-            left: tokens that stand in their place, once for each message.
+            left: tokens that replace them, once for each message.
         """
-        ids, kept, gone = self.ids, self.spans, set(spans)
+        ids, before, gone = self.ids, self.spans, set(spans)
         self.ids, self.spans = [], []
         done: set[int | None] = set()
-        for span in kept:
+        for span in before:
             if span in gone:
                 if span.message not in done:
                     self.append(left, "template")
@@ -188,7 +188,7 @@ class TokenLedger:
         return min(span.start for span in spans)
 
     def truncate(self, length: int) -> None:
-        """Take back everything from position ``length`` on: a turn that did not happen."""
+        """Drop everything from position ``length`` on, as if the turn never ran."""
         assert 0 <= length <= len(self.ids), (length, len(self.ids))
         del self.ids[length:]
         while self.spans and self.spans[-1].start >= length:
@@ -198,7 +198,7 @@ class TokenLedger:
             self.spans[-1] = Span(last.start, length, last.origin, last.message, last.label)
 
     def first_difference(self, tokens: Sequence[int]) -> PrefixMismatch | None:
-        """Where a session's tokens stop being exactly the ledger; None when they are the ledger.
+        """Return the first mismatch of a session's tokens with the ledger, or None.
 
         Only then can a turn extend the session; else it has to be recomputed from there on.
         """
@@ -210,7 +210,7 @@ class TokenLedger:
         return self.mismatch_at(position, tokens)
 
     def mismatch_at(self, position: int, tokens: Sequence[int]) -> PrefixMismatch:
-        """What the ledger and a session's tokens have at a position."""
+        """Describe the mismatch of the ledger and a session's tokens at a position."""
         return PrefixMismatch(
             position,
             self.ids[position] if position < len(self.ids) else None,
@@ -219,11 +219,11 @@ class TokenLedger:
         )
 
     def span_at(self, position: int) -> Span | None:
-        """The span that holds a position."""
+        """Return the span that holds a position, or None."""
         return next((s for s in self.spans if s.start <= position < s.end), None)
 
     def lengths(self) -> list[tuple[str, int]]:
-        """How long what is, in order: the parts of the prompt, then question and results."""
+        """Return token counts in order: prompt parts, then question and results."""
         totals: dict[str, int] = {}
         for span in self.spans:
             name = _PARTS.get(span.origin, span.origin)

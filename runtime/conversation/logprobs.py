@@ -1,4 +1,4 @@
-"""Probabilities of the tokens that were chosen, and of the likeliest ones beside them."""
+"""Log-probabilities of the chosen tokens and of their likeliest alternatives."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token, and what the model gave for it.
+    """A token and its log-probability.
 
-    Before any sampling setting or grammar, unless it was asked for what came of them.
+    Before any sampling setting or grammar, unless the result of those was requested.
     """
 
     token: int
@@ -31,7 +31,7 @@ class TokenLogprob:
 
 
 class LogprobRecorder(Around):
-    """A decode's constraint that notes the logits from which each token was chosen.
+    """Wraps a constraint and records the log-probability of each chosen token.
 
     It has no lookahead, so every token is decoded by a pass of its own; the session must not draft.
 
@@ -66,28 +66,28 @@ class LogprobRecorder(Around):
         self._noted: list[TokenLogprob] = []
 
     def advance(self, token: int) -> None:
-        """See `Constraint.advance`; the logits that it came from are still there."""
+        """Record the sampled token, whose logits are still there, and advance."""
         if self._session.sequence.has_logits:
             self._noted.append(self._after(token) if self._sampler else self._before(token))
         super().advance(token)
 
     def take(self) -> list[TokenLogprob]:
-        """What was noted since the last time."""
+        """Return the records since the last call."""
         noted, self._noted = self._noted, []
         return noted
 
     def _after(self, token: int) -> TokenLogprob:
-        """What the chances were, all settings considered."""
+        """Return the probabilities after all sampling settings."""
         assert self._sampler is not None
         with self._session.phases.core.loaded.lock:
             mask = self.mask()
             chance, top = self._sampler.chances(self._session.logits, mask, token, self._top)
         self._sampler.accept(token)
-        told = [(one, _log(each)) for one, each in top]
-        return TokenLogprob(token, _log(chance), tuple(told))
+        likeliest = [(one, _log(each)) for one, each in top]
+        return TokenLogprob(token, _log(chance), tuple(likeliest))
 
     def _before(self, token: int) -> TokenLogprob:
-        """What the model gave."""
+        """Return the model's own probabilities."""
         with self._session.phases.core.loaded.lock:
             logits = np.array(self._session.logits, np.float64)
         largest = logits.max()

@@ -1,4 +1,4 @@
-"""A vocabulary as the library of constrained decoding sees it."""
+"""Adapts a vocabulary to the constrained-decoding library."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
     from ..tokens.tokenizer import Tokenizer
 
-# How the library tells of an interrupt that came while it asked for the tokens of a text.
+# How the library reports an interrupt that came while it fetched the tokens of a text.
 _INTERRUPT = re.compile(r"panic: .*<class 'KeyboardInterrupt'>, value: KeyboardInterrupt\((\d*)")
 _LONGEST = 1024  # bytes of a token: a longer one makes the library panic, so it is never allowed
 _tables: weakref.WeakKeyDictionary[Tokenizer, LLTokenizer] = weakref.WeakKeyDictionary()
 _tables_lock = threading.Lock()
-_MOST_KEPT = 16  # grammars of one tokenizer
-_kept: weakref.WeakKeyDictionary[Tokenizer, dict[str, LLMatcher]] = weakref.WeakKeyDictionary()
+_MAX_MATCHERS = 16  # grammars of one tokenizer
+_prototypes: weakref.WeakKeyDictionary[Tokenizer, dict[str, LLMatcher]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def matcher_tables(tokenizer: Tokenizer) -> LLTokenizer:
-    """The matcher's view of a vocabulary; made once a tokenizer (0.5 s for 150,000 tokens)."""
+    """Return the matcher's vocabulary tables, cached (0.5 s for 150,000 tokens)."""
     with _tables_lock:
         if tokenizer not in _tables:
             _tables[tokenizer] = _build_tables(tokenizer)
@@ -34,24 +36,24 @@ def matcher_tables(tokenizer: Tokenizer) -> LLTokenizer:
 
 
 def fresh_matcher(tokenizer: Tokenizer, lark: str) -> LLMatcher:
-    """A matcher of a grammar at its start.
+    """Return a matcher of a grammar in its initial state.
 
-    Grammars are kept: agents of one kind have the same, and to compile one takes 5 ms and more.
+    Grammars are cached: agents of one kind have the same, and to compile one takes 5 ms and more.
     """
     from llguidance import LLMatcher
 
     tables = matcher_tables(tokenizer)
     with _tables_lock:
-        kept = _kept.setdefault(tokenizer, {})
-        found = kept.get(lark)
+        matchers = _prototypes.setdefault(tokenizer, {})
+        found = matchers.get(lark)
     if found is None:
         found = LLMatcher(tables, lark, log_level=0)
         if found.is_error():
             return found
         with _tables_lock:
-            kept[lark] = found
-            while len(kept) > _MOST_KEPT:
-                del kept[next(iter(kept))]
+            matchers[lark] = found
+            while len(matchers) > _MAX_MATCHERS:
+                del matchers[next(iter(matchers))]
     return found.deep_copy()
 
 
@@ -69,7 +71,7 @@ def _build_tables(tokenizer: Tokenizer) -> LLTokenizer:
 
 
 class _Vocabulary:
-    """What llguidance asks of a tokenizer. Special tokens match by id only, never as text."""
+    """The tokenizer that llguidance expects; special tokens match by id only."""
 
     def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
         self._tokenizer = tokenizer
@@ -90,7 +92,7 @@ def refusal(what: str) -> Callable[[BaseException], GrammarError]:
 
 
 def first_line(text: str) -> str:
-    """The first line of an error of the library.
+    """Return the first line of an error of the library.
 
     Raises:
         KeyboardInterrupt: it is none: the library had made one of that.

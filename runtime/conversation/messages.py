@@ -1,4 +1,4 @@
-"""The messages of a conversation, and how a chat template sees them: with marks for their texts."""
+"""The messages of a conversation, and their form for chat templates with marks for texts."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class Message:
     calls: tuple[ToolCall, ...] = ()
     """Of an assistant: the calls that it made, which a template may want apart."""
     text: str | None = None
-    """Of an assistant: what it said beside them; its content where it is not given."""
+    """Of an assistant: its text beside the calls; its content where it is not given."""
     thinking: str = ""
     """Of an assistant: what it thought before."""
     seen: dict[str, str] = field(default_factory=dict, compare=False)
-    """Of a tool result: the files that it told of or changed, as `tools.seen` records them."""
+    """Of a tool result: the files that it showed or changed, as `tools.seen` records them."""
     by: Literal["", "harness"] = ""
-    """``harness``: neither the person nor the model said it, but the runtime."""
+    """``harness``: written by the runtime, not by the user or the model."""
 
     @property
     def origin(self) -> Origin:
-        """Whose its content is; a result is a result, whoever called."""
+        """Return the origin of the content; a tool's result is one, whoever called it."""
         if self.by and self.role != "tool":
             return "harness"
         return _ORIGINS[self.role]
@@ -53,11 +53,11 @@ class Message:
 def shown_to_template(
     message: Message, index: int, marks: Marks, *, calls: bool = False
 ) -> dict[str, Any]:
-    """The message with a mark for its content; with `calls`, those of an assistant are apart."""
+    """Return a message for the template, its content a mark; `calls` includes its calls."""
     content = message.content
     if message.role == "assistant":
         # Already in the session: only its place matters, so something of it is always marked. With
-        # calls that is in the last of them: what was said may stand before them or after results.
+        # calls that is in the last of them: the text may be before them or after results.
         if not calls or not message.calls:
             return {"role": "assistant", "content": marks.put(content, "model", index)}
         placed = [replace(c, arguments={**c.arguments, "end": "x"}) for c in message.calls]
@@ -71,7 +71,7 @@ def shown_to_template(
 
 
 def parts_of(thought: str, text: str) -> list[dict[str, str]]:
-    """A content in parts, one of them a thought."""
+    """Return a content of two parts, a thought and a text."""
     parts = [{"type": "thinking", "thinking": thought}]
     return [*parts, {"type": "text", "text": text}] if text else parts
 
@@ -79,12 +79,12 @@ def parts_of(thought: str, text: str) -> list[dict[str, str]]:
 def whole_answer(
     message: Message, index: int, marks: Marks, form: ToolFormat | None, *, in_parts: bool = False
 ) -> dict[str, Any]:
-    """An assistant's message that is still to be read: what it said, thought and called.
+    """Return an assistant's message for the template: text, thinking and calls.
 
     Args:
         message: of an assistant.
         index: its number in the conversation.
-        marks: where its texts are kept.
+        marks: where its texts are stored.
         form: how its calls are written into the text; None for a template that writes them.
         in_parts: whether a thought is a part of its content, and has no field of its own.
     """
@@ -116,7 +116,7 @@ def whole_answer(
 def call_shown(
     call: ToolCall, index: int, marks: Marks, origin: Origin = "model"
 ) -> dict[str, Any]:
-    """A call as templates expect it; a mark stands for each text in its arguments."""
+    """Return a call for the template, with a mark for each text in its arguments."""
     name = _marked_name(call.name, index, marks, origin)
     function = {"name": name, "arguments": _marked(call.arguments, index, marks, origin)}
     return {"type": "function", "id": call.id, "function": function}
@@ -136,12 +136,12 @@ def _marked(value: Any, index: int, marks: Marks, origin: Origin) -> Any:
 
 
 def _marked_name(name: str, index: int, marks: Marks, origin: Origin) -> str:
-    """A name, such as of an argument; only one that may hold a control token is marked."""
+    """Return a name, marked only where it may hold a control token."""
     return name if _PLAIN_NAME.fullmatch(name) else marks.put(name, origin, index)
 
 
 def results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Tool results as what the user says, for a template that knows no tools.
+    """Return tool results as user messages, for a template without tools.
 
     Results of one turn make one message: such templates want user and assistant in turns.
     """
@@ -161,7 +161,7 @@ def results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def results_in_calls(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Tool results as part of the message that called, as Gemma 4's first templates want them."""
+    """Return tool results inside the calling message, as early Gemma 4 templates need."""
     out: list[dict[str, Any]] = []
     for message in shown:
         if message["role"] == "tool" and out and out[-1].get("tool_calls"):

@@ -1,4 +1,4 @@
-"""A byte trie of names, and which tokens go on in it.
+"""A byte trie of names, and the tokens that continue each prefix.
 
 The names are sorted, and a node is what was written since a name began: so names cost nothing to
 add, and no grammar is compiled. A vocabulary is indexed once.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Ids: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 
-_MOST_NODES = 4096  # of a trie whose tokens are kept
+_MAX_NODES = 4096  # of a trie whose tokens are cached
 _FEW = 3  # names: where more are left, their common beginning is left to the model
 _BEHIND = ("}", ",", ")", "\n")  # what may follow a closing quote, and be one token with it
 _FAR = re.compile(rb"[:=]\s*[\"'].", re.DOTALL)
@@ -27,11 +27,11 @@ _BEYOND = re.compile(rb"[\"'](?=.)", re.DOTALL)
 
 
 class TokenIndex:
-    """The tokens of a vocabulary by their bytes, control tokens left out.
+    """An index of a vocabulary by bytes, without control tokens.
 
     Attributes:
         ids: by their bytes.
-        beyond: by their bytes up to a quote, those that go on behind it.
+        beyond: by their bytes up to a quote, those that continue after it.
         near: all of these; far: those with what stands before a value in front of the quote.
     """
 
@@ -48,13 +48,13 @@ class TokenIndex:
         self.far: Ids = np.array([n for n in near if _FAR.search(raw(n))], np.int64)
 
     def begin(self, piece: bytes) -> bool:
-        """Whether some begin so."""
+        """Return whether any token begins with `piece`."""
         at = bisect_left(self._sorted, piece)
         return at < len(self._sorted) and self._sorted[at].startswith(piece)
 
 
 class NameTrie:
-    """Names as they are spelled in a text.
+    """A trie of names in their spelling within a text.
 
     Args:
         index: of the vocabulary.
@@ -66,18 +66,18 @@ class NameTrie:
         self._index, self.names = index, sorted(set(names))
         self._tokens: dict[bytes, Ids] = {}
 
-    def goes_on(self, node: bytes) -> bool:
-        """Whether a name begins so."""
+    def is_prefix(self, node: bytes) -> bool:
+        """Return whether any name begins with `node`."""
         at = bisect_left(self.names, node)
         return at < len(self.names) and self.names[at].startswith(node)
 
     def ends(self, node: bytes) -> bool:
-        """Whether it is a whole name, or goes on behind one that is open."""
+        """Return whether `node` is a whole name, or extends one."""
         at = bisect_right(self.names, node)
         return at > 0 and node.startswith(self.names[at - 1])
 
     def tokens(self, node: bytes) -> Ids:
-        """The tokens that go on with a name, or end one and go on behind it."""
+        """Return the tokens that continue a name, or complete one and go past it."""
         found = self._tokens.get(node)
         if found is None:
             ids, todo = list[int](), [b""]
@@ -91,13 +91,13 @@ class NameTrie:
                 further = (piece + byte for byte in self._bytes(node + piece))
                 todo += filter(self._index.begin, further)
             found = np.array(ids, np.int64)
-            if len(self._tokens) >= _MOST_NODES:
+            if len(self._tokens) >= _MAX_NODES:
                 self._tokens.clear()
             self._tokens[node] = found
         return found
 
     def _bytes(self, node: bytes) -> Iterator[bytes]:
-        """The bytes that may follow."""
+        """Return the bytes that may follow."""
         names, at = self.names, bisect_left(self.names, node)
         while at < len(names) and names[at].startswith(node):
             byte = names[at][len(node)]
@@ -105,14 +105,14 @@ class NameTrie:
             at = bisect_left(names, node + bytes((byte + 1,)), at)
 
     def forced(self, tokenizer: Tokenizer, node: bytes, before: str) -> list[int]:
-        """The tokens that come next whichever name it is, as the tokenizer itself cuts them.
+        """Return the tokens that all matching names share next, as the tokenizer splits them.
 
         None where many names are left, or the tokenizer would have written the node otherwise.
 
         Args:
             tokenizer: of the vocabulary.
             node: where the name is.
-            before: what stands before the name, its quote included.
+            before: what precedes the name, its quote included.
         """
         at, to = bisect_left(self.names, node), len(node) + 1
         left = [name for name in self.names[at : at + _FEW + 1] if name.startswith(node)]
@@ -125,8 +125,8 @@ class NameTrie:
         behind = _BEHIND if len(left) == 1 else _BEHIND[:1]  # of several the names tell the ends
         for text in (before + name.decode() + end for name in left for end in behind):
             located = tokenizer.locate([(text, False)])
-            if all(place != begin for _, place in located):
+            if all(start != begin for _, start in located):
                 return []
-            ways.append([token for token, place in located if place >= begin])
+            ways.append([token for token, start in located if start >= begin])
         same = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*ways, strict=False))
         return [tokens[0] for tokens in same]

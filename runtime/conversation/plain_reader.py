@@ -1,4 +1,4 @@
-"""Reads a text that only goes on, where no template says how a turn looks."""
+"""Reads a plain text completion, without turns or a template."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PlainReader:
-    """Reads a text that only goes on, where `ReplyReader` reads a turn."""
+    """Reads a plain text completion, as `ReplyReader` reads a turn."""
 
     def __init__(
         self,
@@ -40,22 +40,22 @@ class PlainReader:
 
     @property
     def stopped(self) -> bool:
-        """Whether one of the texts that end the answer was met, or too few spaces."""
+        """Return whether a stop text or too little indentation ended the text."""
         return self._dedented or self._stops.found is not None
 
     @property
     def stop_text(self) -> str | None:
-        """Which of them it was."""
+        """Return the stop text that was met, or None."""
         return self._stops.found
 
     def push(self, token: int) -> list[tuple[str, str]]:
-        """The piece of text that a token completes."""
+        """Return the text that a token completes."""
         text = self._stops.push(self._stream.push(token)) if token not in self._ends else ""
         text = self._indented(text) if self._indent else text
         return [("answer", text)] if text else []
 
     def _indented(self, text: str) -> str:
-        """A piece as far as its lines are indented; spaces are counted since the line break."""
+        """Return a piece up to the first line with too little indentation."""
         for at, one in enumerate(text):
             if one == "\n" and (self._spaces < 0 or self._spaces >= self._indent):
                 self._spaces = 0
@@ -69,14 +69,14 @@ class PlainReader:
         return text
 
     def call_pieces(self) -> list[CallPiece]:
-        """None: there are no calls."""
+        """Return nothing: a completion has no calls."""
         return []
 
     def call_arguments(self, _: int) -> None:
-        """None: there are no calls."""
+        """Return None: a completion has no calls."""
 
     def finish(self) -> Reply:
-        """Let go of what was held back, into `rest`."""
+        """Flush the buffered text into `rest`."""
         text = self._stops.push(self._stream.flush()) + self._stops.flush()
         text = "" if self._dedented else self._indented(text) if self._indent else text
         self.rest = [("answer", text)] if text else []

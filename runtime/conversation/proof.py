@@ -1,4 +1,4 @@
-"""Which format a template writes calls in, seen from a call that it writes.
+"""Detects a template's tool-call format from a call that it renders.
 
 What a template says of a format is only a hint: many share a tag. So a call is rendered, and the
 format is the one whose grammar takes what the template wrote and whose reader gives the same call
@@ -22,7 +22,7 @@ from .toolcalls import CallPrefix, ToolCall, ToolFormat, quoted
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-_WORD, _ASKED, _ANSWERED = "quinceberry", "What-about-zyzzyva?", "Nothing-of-zyzzyva."
+_WORD, _QUESTION, _ANSWERED = "quinceberry", "What-about-zyzzyva?", "Nothing-of-zyzzyva."
 _ARGUMENTS: dict[str, Any] = {
     "text": f'{_WORD} "q" \\ <b> é\n漢, {{1}}',
     "count": -7,
@@ -32,13 +32,13 @@ _ARGUMENTS: dict[str, Any] = {
 }
 _INNER = {"type": "object", "properties": {"word": {"type": "string"}}}
 _DEEP = {"type": "array", "items": {"anyOf": [{"type": "integer"}, _INNER]}}
-_PLACE = {"deep": _DEEP, "line": {"type": "string"}}
+_LOCATION = {"deep": _DEEP, "line": {"type": "string"}}
 _PROPERTIES: dict[str, Any] = {
     "text": {"type": "string", "description": "A text."},
     "count": {"type": "integer", "description": "A number."},
     "ratio": {"type": "number", "description": "A number."},
     "sure": {"type": "boolean", "description": "Yes or no."},
-    "where": {"type": "object", "description": "A place.", "properties": _PLACE},
+    "where": {"type": "object", "description": "A place.", "properties": _LOCATION},
 }
 _PARAMETERS = {"type": "object", "properties": _PROPERTIES, "required": [*_PROPERTIES]}
 _FUNCTION = {"name": "probe_zyzzyva", "description": "Looks.", "parameters": _PARAMETERS}
@@ -46,7 +46,7 @@ _TOOL: dict[str, Any] = {"type": "function", "function": _FUNCTION}
 _CALL = ToolCall("probe_zyzzyva", _ARGUMENTS, id="c00010100")
 _ESCAPED = re.compile(r"\\u(?!d[89a-f])([0-9a-f]{4})", re.IGNORECASE)
 _DOUBLED = re.compile(r'\{\{\s*"name"\s*:[^\n]*\}\}')
-_KEPT = 64  # templates that are remembered
+_MAX_CACHED = 64  # templates that are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ _known: dict[tuple[str, ...], Written] = {}
 
 
 def written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
-    """How a template writes calls; remembered for the same text and options.
+    """Detect how a template writes calls; cached by its text and options.
 
     Args:
         template: compiled.
@@ -73,7 +73,7 @@ def written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
     """
     key = (template.source, repr(sorted(options.items())), *FORMATS)
     if key not in _known:
-        if len(_known) >= _KEPT:
+        if len(_known) >= _MAX_CACHED:
             _known.clear()
         _known[key] = _written_by(template, options)
     return _known[key]
@@ -82,11 +82,11 @@ def written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
 def _written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
     function = {"name": _CALL.name, "arguments": _CALL.arguments}
     call = {"type": "function", "id": _CALL.id, "function": function}
-    asked = {"role": "user", "content": _ASKED}
-    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    question = {"role": "user", "content": _QUESTION}
+    calling = {"role": "assistant", "content": "", "tool_calls": [call]}
     answered = {"role": "tool", "name": _CALL.name, "tool_call_id": _CALL.id, "content": _ANSWERED}
-    prompt = cache(lambda: _around_question(template, [asked], options)[1] or "")
-    for talk in ([asked, said, answered], [asked, said]):
+    prompt = cache(lambda: _around_question(template, [question], options)[1] or "")
+    for talk in ([question, calling, answered], [question, calling]):
         before, turn = _around_question(template, talk, options)
         if turn is None:
             continue
@@ -102,7 +102,7 @@ def _written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
 
 
 def _mends(prompt: str) -> tuple[tuple[str, str], ...]:
-    """Where a prompt shows calls with doubled braces, and what is meant.
+    """Find where a prompt shows calls with doubled braces, and their correction.
 
     Published templates do: their text once went through a function that wants braces doubled. A
     model that is shown ``{{"name": …}}`` writes that.
@@ -111,7 +111,7 @@ def _mends(prompt: str) -> tuple[tuple[str, str], ...]:
 
 
 def _single(shown: str) -> str:
-    """A call in doubled braces with single ones: all of them, or the outer ones alone."""
+    """Return a call with its doubled braces made single: all of them, or the outer ones."""
     inner = shown[1:-1]
     return inner.replace("{{", "{").replace("}}", "}") if "{{" in inner else inner
 
@@ -119,23 +119,23 @@ def _single(shown: str) -> str:
 def _around_question(
     template: ChatTemplate, talk: list[dict[str, Any]], options: Mapping[str, Any]
 ) -> tuple[str, str | None]:
-    """What a template writes before the question and after it; None where it refuses the talk."""
+    """Render what precedes and follows the question; None where it is refused."""
     try:
         text = template.render(talk, tools=[_TOOL], options=options)
     except TemplateError:
         return "", None
-    before, found, after = text.rpartition(_ASKED)
+    before, found, after = text.rpartition(_QUESTION)
     return before, after if found else None
 
 
 def _reads(form: ToolFormat, turn: str, prompt: Callable[[], str]) -> bool:
-    """Whether a format's grammar and its reader take the call in an assistant's turn."""
-    kept = 0
+    """Return whether a format's grammar and parser accept the rendered call."""
+    number = 0
     for opening in form.openings:
-        rule = f"kept_{kept}" if opening.kept else "calls"
-        kept += opening.kept
-        for place in _places(opening, turn, prompt):
-            rest = turn[place + len(opening.text) :]
+        rule = f"kept_{number}" if opening.kept else "calls"
+        number += opening.kept
+        for at in _openings(opening, turn, prompt):
+            rest = turn[at + len(opening.text) :]
             # The same letters in JSON; the grammars know them only as they are.
             rest = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), rest)
             body = taken(form, rule, rest, [_TOOL])
@@ -153,17 +153,17 @@ def _reads(form: ToolFormat, turn: str, prompt: Callable[[], str]) -> bool:
     return False
 
 
-def _places(opening: CallPrefix, turn: str, prompt: Callable[[], str]) -> list[int]:
-    """Where an opening stands in a turn at a place where it counts."""
+def _openings(opening: CallPrefix, turn: str, prompt: Callable[[], str]) -> list[int]:
+    """Yield the indices of a call's opener in a turn."""
     found = [match.start() for match in re.finditer(re.escape(opening.text), turn)]
     if opening.place == "anywhere":
         return found
-    # No tag tells such a call from words, so nothing but the prompt may stand before it.
-    return [place for place in found if turn[:place].strip() == prompt().strip()]
+    # No tag distinguishes such a call from words, so only the prompt may precede it.
+    return [at for at in found if turn[:at].strip() == prompt().strip()]
 
 
 def taken(form: ToolFormat, rule: str, text: str, tools: Sequence[Mapping[str, Any]]) -> str | None:
-    """The longest beginning of a text that a format's grammar takes for whole calls.
+    """Return the longest prefix of a text that a format's grammar accepts as whole calls.
 
     Args:
         form: whose grammar.
@@ -187,14 +187,14 @@ def taken(form: ToolFormat, rule: str, text: str, tools: Sequence[Mapping[str, A
 
 @cache
 def _letters() -> LLTokenizer:
-    """A vocabulary of single bytes: what a grammar takes of a text, whatever its tokens are."""
+    """Return a vocabulary of single bytes, so that grammars match whatever the tokens."""
     from llguidance import LLTokenizer, TokenizerWrapper
 
     return LLTokenizer(TokenizerWrapper(_Bytes()))
 
 
 class _Bytes:
-    """What llguidance asks of a tokenizer."""
+    """The tokenizer that llguidance expects."""
 
     bos_token_id = None
     eos_token_id = 256

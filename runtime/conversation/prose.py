@@ -1,4 +1,4 @@
-"""A reply that is held to prose: it does not begin as a call would in plain text."""
+"""Constrains a reply to prose: its first token cannot open a call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _lock = threading.Lock()
 
 
 class Prose(Around):
-    """Keeps what may open a call from being the first sign of a reply, and nothing after it.
+    """Masks tokens that may open a call, for the first token of a reply only.
 
     A reply that is an answer may quote code; one that begins with it is mostly a call that no
     grammar could hold the model to.
@@ -33,7 +33,7 @@ class Prose(Around):
         self._tokenizer, self._begun = tokenizer, False
 
     def mask(self) -> Mask | None:
-        """See `Constraint.mask`."""
+        """Return the bitmask of allowed tokens: bit t % 32 of word t // 32; None allows all."""
         mask = super().mask()
         if self._begun:
             return mask
@@ -42,13 +42,13 @@ class Prose(Around):
         return both if both.any() else mask
 
     def advance(self, token: int) -> None:
-        """See `Constraint.advance`."""
+        """Advance the state by the sampled token."""
         self._begun = self._begun or bool(self._tokenizer.token_bytes(token).strip())
         super().advance(token)
 
 
 def _words_of(tokenizer: Tokenizer) -> Mask:
-    """The tokens that do not begin as code does, blank space before it left out."""
+    """Return the tokens that do not begin as code does, leading blanks ignored."""
     with _lock:
         if tokenizer not in _masks:
             allowed = np.zeros(-(-tokenizer.n_vocab // 32) * 32, np.uint8)

@@ -1,4 +1,4 @@
-"""What a model thought, as tokens of the ledger, and how it leaves the history.
+"""Tracks a model's thinking in the token ledger and removes it from the history.
 
 Whether it does is the template's decision (`Chat.keeps_thoughts`). Its tokens are then cut out of
 the ledger; what follows them has to be recomputed.
@@ -23,7 +23,7 @@ NEAR = 8  # tokens before an answer in which the template's own opening tag is l
 
 @dataclass(frozen=True)
 class Mark:
-    """A place in a conversation."""
+    """A position in a conversation."""
 
     tokens: int
     cuts: int = 0
@@ -32,21 +32,21 @@ class Mark:
 
 @dataclass(frozen=True)
 class Cut:
-    """What was taken out at once, each span where it then was."""
+    """Spans that were removed together, at their positions before the removal."""
 
     spans: list[Span]
     left: int = 0
     """Tokens that the template leaves in the place of each message's thought."""
 
     def moved(self, at: int) -> int:
-        """Where a place is after it."""
+        """Return where a position is after the removal."""
         before = [span for span in self.spans if span.start < at]
         left = self.left * len({span.message for span in before})
         return at + left - sum(min(span.end, at) - span.start for span in before)
 
 
 class Thoughts:
-    """The thinking in one ledger.
+    """The thinking spans in one ledger.
 
     Attributes:
         cuts: what was taken out so far.
@@ -58,11 +58,11 @@ class Thoughts:
         self._before: tuple[list[int], list[Span]] | None = None
 
     def mark(self) -> Mark:
-        """The end of the ledger as a place."""
+        """Return the end of the ledger as a mark."""
         return Mark(len(self._ledger), len(self.cuts))
 
     def current(self, mark: Mark) -> Mark:
-        """The same place now, after what was taken out since."""
+        """Return the mark, adjusted to the removals since it was made."""
         at = mark.tokens
         for cut in self.cuts[mark.cuts :]:
             at = cut.moved(at)
@@ -71,12 +71,12 @@ class Thoughts:
     def label(
         self, before: int, thought: Sequence[int], message: int, opened: bool, opening: int | None
     ) -> None:
-        """Label what was thought.
+        """Label the tokens of the model's thinking.
 
         Args:
             before: where the model's tokens begin.
             thought: which of them were thinking, by number.
-            message: index of what the model said.
+            message: index of the model's message.
             opened: whether the template has opened the thinking, so that its tag belongs to it.
             opening: the id of that tag; without one it cannot be found, and nothing is labeled.
         """
@@ -92,17 +92,17 @@ class Thoughts:
             self._ledger.relabel(before + first, before + end, message=message, label=THOUGHT)
 
     def drop(self, messages: Sequence[Message], chat: Chat) -> int | None:
-        """Take out what the template leaves out; where that began, or None.
+        """Remove the thinking that the template omits; return where it began, or None.
 
         Args:
             messages: of the conversation, the new ones included.
             chat: knows what the template keeps.
         """
-        asked = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
+        question = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
         gone = [
             span
             for span in self._ledger.spans
-            if span.label == THOUGHT and not chat.keeps_thoughts(old=(span.message or 0) < asked)
+            if span.label == THOUGHT and not chat.keeps_thoughts(old=(span.message or 0) < question)
         ]
         if not gone:
             return None
@@ -112,14 +112,14 @@ class Thoughts:
         return self._ledger.cut(gone, left)
 
     def restore(self) -> None:
-        """Put back what `drop` took out last."""
+        """Undo the last `drop`."""
         assert self._before is not None, "nothing was taken out"
         self._ledger.ids, self._ledger.spans = self._before
         self.cuts.pop()
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Where each stretch of numbers that follow each other begins and ends."""
+    """Yield the bounds of each run of consecutive numbers."""
     first = end = -1
     for number in numbers:
         if number != end:

@@ -1,4 +1,4 @@
-"""Where a model's thinking begins and ends in what it writes."""
+"""The tags around a model's thinking."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Thinking:
     around: tuple[str, str] | None = None
     """Tags around the answer that follows, which are no part of it."""
     title: str = ""
-    """What stands between the opening tag and the thought, and is no part of it."""
+    """The text between the opening tag and the thought, which is no part of it."""
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """All of them, the opening and the closing one first."""
+        """Return all tags, the opening and the closing one first."""
         return (self.opening, self.closing, *(self.around or ()))
 
     def opened_by(self, text: str) -> bool:
-        """Whether a text ends with the opening of a thought."""
+        """Return whether a text ends with the opening tag."""
         return text.rstrip().endswith((self.opening, self.opening + self.title))
 
 
 NO_THINKING = Thinking("", "")
-"""Of a text that goes on: nothing in it is a thought."""
+"""Of a completion: nothing in it is a thought."""
 
 KNOWN = (
     Thinking("<think>", "</think>", ("<response>", "</response>")),
@@ -45,13 +45,13 @@ KNOWN = (
 
 
 def told_of(template: str) -> bool:
-    """Whether a template opens a thought, or knows of any in what was said."""
+    """Return whether a template contains the tags of any known model's thinking."""
     tags = {tag for known in KNOWN for tag in known.tags[:2]} - {"<|end|>"}  # it ends any message
     return any(tag in template for tag in tags)
 
 
 def thinking_of(template: str, tokenizer: Tokenizer) -> Thinking:
-    """The tags that a template speaks of, else those that are tokens of the vocabulary."""
+    """Return the tags that a template uses, else those in the vocabulary."""
     for known in KNOWN:
         if all(tag in template for tag in known.tags):
             return known

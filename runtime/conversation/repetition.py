@@ -1,11 +1,11 @@
-"""Notices that what a model writes has turned into a repetition, so that it can be ended.
+"""Detects that a reply has become a repetition, so that it can be stopped.
 
-A model that has lost its way says the same few tokens again and again until a limit ends it. Here
-that is a loop of at most `LOOK_BACK` tokens that goes on for `MOST`; or a stretch of `LOOSE` tokens
-without a loop in which every token, together with the `WIDTH` - 1 before it, was written within the
-last `LOOK_BACK`: nothing in it is new. Real text hardly has such stretches, see `python -m
-labs.bench.repetition`. What has them all the same, as a table of zeros or a rule of
-200 characters, is known by standing in the context: a copy may go on as long as it is one.
+A model that loops writes the same few tokens until a limit ends it. That is a loop of at most
+`LOOK_BACK` tokens, repeated for `MAX_LOOP` tokens; or a stretch of `LOOSE` tokens without a loop in
+which every token, together with the `WIDTH` - 1 before it, was written within the last `LOOK_BACK`:
+nothing in it is new. Real text hardly has such stretches, see `python -m labs.bench.repetition`.
+Those that it has, such as a table of zeros or a rule of 200 characters, are in the context, and a
+copy of the context may be as long as its source.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..engine.drafting.copies import without_numbers
 
 WIDTH = 6  # tokens that must have been written in that order
 LOOK_BACK = 64  # tokens
-MOST = 148  # tokens of a loop, its first round included
+MAX_LOOP = 148  # tokens of a loop, its first round included
 LOOSE = 256  # tokens with nothing new that are no loop; real text: 213
 _AGAIN = 32  # tokens until a copy is compared with the context again
-_LEAST = 8  # characters that must be left to compare
+_MIN_REST = 8  # characters that must be left to compare
 _WORDS = re.compile(r"\w{1,32}|\s|[^\w\s]")  # a longer one in parts: what is held stays short
 
 
 class Repetition:
-    """The length of the repetition that a sequence of tokens ends in.
+    """Measures the repetition that a token sequence ends in.
 
     Attributes:
         length: tokens of it, the first time that they were written included; 0 where there is none.
@@ -39,7 +39,7 @@ class Repetition:
         self._start: int | None = None
 
     def push(self, token: int) -> int:
-        """Take in one token; returns `length`."""
+        """Add a token; return the repetition's `length`."""
         self._ids.append(token)
         here = len(self._ids)
         key = tuple(self._ids[-WIDTH:])
@@ -54,21 +54,21 @@ class Repetition:
 
     @property
     def hopeless(self) -> bool:
-        """Whether it is longer than those of real text."""
-        return self.length >= LOOSE or (self.length >= MOST and self._loops())
+        """Return whether the repetition is longer than any in real text."""
+        return self.length >= LOOSE or (self.length >= MAX_LOOP and self._loops())
 
     def _loops(self) -> bool:
-        last = self._ids[-MOST:]
+        last = self._ids[-MAX_LOOP:]
         return any(last[p:] == last[:-p] for p in range(1, LOOK_BACK + 1))
 
     @property
     def ids(self) -> list[int]:
-        """The tokens of it."""
+        """Return the repeated tokens."""
         return self._ids[len(self._ids) - self.length :]
 
 
 class RepetitionStop:
-    """Says when one reply of a model is to be ended.
+    """Decides when a repeating reply must stop.
 
     Args:
         decode: the text of some tokens.
@@ -85,13 +85,13 @@ class RepetitionStop:
         self._repetition = Repetition()
         self._decode, self._context = decode, context
         self._forms: list[str] | None = None
-        self._until = MOST
+        self._until = MAX_LOOP
 
     def push(self, token: int) -> bool:
-        """Whether the reply is to be ended after this token."""
+        """Add a token; return whether the reply must stop after it."""
         length = self._repetition.push(token)
-        if length < MOST:
-            self._until = MOST
+        if length < MAX_LOOP:
+            self._until = MAX_LOOP
             return False
         if length < self._until or not self._repetition.hopeless:
             return False
@@ -102,17 +102,17 @@ class RepetitionStop:
         return True
 
     def _copied(self, text: str) -> bool:
-        """Whether a text stands in the context, as it is or as it is written where it is copied."""
+        """Return whether the context holds the text, plain or as escaped in a copy."""
         if self._forms is None:
             texts = self._context()
             plain = ["\0".join(texts), "\0".join(without_numbers(one) for one in texts)]
             self._forms = plain + [json.dumps(one, ensure_ascii=False) for one in plain]
         needle = text.strip("\ufffd")  # of a character that it has in part
-        return len(needle) >= _LEAST and any(needle in form for form in self._forms)
+        return len(needle) >= _MIN_REST and any(needle in form for form in self._forms)
 
 
 class Words:
-    """Words and signs in the place of tokens, where a text comes from another server.
+    """Splits text into numbered words, where a server sends no tokens.
 
     Attributes:
         texts: by number, as `push` counts them.
@@ -124,14 +124,14 @@ class Words:
         self._held = ""
 
     def push(self, text: str) -> list[int]:
-        """The words that end in this piece of the text, by number."""
+        """Return the numbers of the words that end in this piece of text."""
         words = _WORDS.findall(self._held + text)
-        self._held = words.pop() if words else ""  # it may go on
+        self._held = words.pop() if words else ""  # it may continue
         for word in words:
             if self._numbers.setdefault(word, len(self.texts)) == len(self.texts):
                 self.texts.append(word)
         return [self._numbers[word] for word in words]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of these words."""
+        """Return the text of the numbered words."""
         return "".join(self.texts[number] for number in ids)

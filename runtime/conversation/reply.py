@@ -1,4 +1,4 @@
-"""Reads what the model says, token by token: thinking, answer, tool calls.
+"""Parses the model's reply, token by token: thinking, answer, tool calls.
 
 A tag counts where the model wrote it as its own token. Only in a vocabulary that lacks the token
 is the tag looked for in the text, so a model that quotes ``<tool_call>`` from a file calls nothing.
@@ -28,7 +28,7 @@ _FENCE = re.compile(r"\s*```\w*\s*$")
 
 @dataclass
 class Reply:
-    """What the model said in one turn."""
+    """The parsed reply of one turn."""
 
     answer: str = ""
     """Text outside of thinking and calls, without the blank space around it."""
@@ -39,8 +39,8 @@ class Reply:
     repeated: int = 0
     """Tokens of the repetition that it was ended for; 0 where it was not."""
     repaired: bool = False
-    """Whether the calls stood in plain text, in whatever dress (see `call_dress`); then the answer
-    is what was said before them."""
+    """Whether the calls were written as plain text (see `call_dress`); then the answer
+    is the text before them."""
     notes: list[str] = field(default_factory=list)
     """What was left out where calls were read from plain text."""
     broken: list[str] = field(default_factory=list)
@@ -48,13 +48,13 @@ class Reply:
 
 
 class ReplyReader:
-    """Reads one turn of the model.
+    """Parses one turn of the model.
 
     Args:
         tokenizer: of the model.
         form: how it writes tool calls.
         thinking: whether the template has opened its thinking already.
-        tools: OpenAI-style schemas of the tools there are. With them, calls that stand in an answer
+        tools: OpenAI-style schemas of the tools there are. With them, calls that are in an answer
             as text are calls: what may still become one is held back.
         tags: where thinking begins and ends; what the vocabulary has tokens for by default.
         stops: texts that end the answer, and are no part of it.
@@ -88,7 +88,7 @@ class ReplyReader:
         ids = tag_ids(tokenizer, (*modes, *form.inner))
         self._token_tags = {token: tag for tag, token in ids.items()}
         self._text_tags = [tag for tag in modes if tag not in ids]
-        self._kept = [o for o in form.openings if o.kept and form.headers is None]
+        self._text_openings = [o for o in form.openings if o.kept and form.headers is None]
         self._modes = modes
         self._title = tags.title
         self._awaited = ""  # the title, while a thought has begun and nothing of it was read
@@ -103,22 +103,22 @@ class ReplyReader:
         self._line = ""  # of the answer, since its last line break
         self._texts: dict[Mode, list[str]] = {"answer": [], "thinking": [], "call": []}
         self._reply = Reply()
-        self._blank = ""  # blank space at the end of what was said, while nothing follows it
+        self._blank = ""  # blank space at the end of the text, while nothing follows it
         self._begun: set[Mode] = set()
         self._ended = False
         self._bare: CallPrefix | None = None  # the call's beginning, where no tag will end it
         self._names = [quoted(tool["function"]["name"])[1:] for tool in tools]
         self._watch = DressWatch(tools) if tools else None  # as long as the answer may be calls
         self._tokenizer = tokenizer
-        self._pieces: CallPieces | None = None  # once somebody asks for them
-        self._told: list[CallPiece] = []
+        self._pieces: CallPieces | None = None  # once they are requested
+        self._new_pieces: list[CallPiece] = []
         self._count = 0
         self._thought: list[int] = []
         self._apart = True  # whether thinking and answer share no token
         self._thinks = False  # whether the message that is being read is a thought
 
     def begin_after(self, tokens: Sequence[int], stops: Sequence[str]) -> None:
-        """Read tokens with which the turn was begun; nothing is told of them any more.
+        """Read the tokens of a prefilled turn, without reporting them.
 
         Args:
             tokens: in order.
@@ -129,54 +129,54 @@ class ReplyReader:
         call = self._texts["call"] if self._mode == "call" else []
         self._texts = {"answer": [], "thinking": [], "call": call}
         self._thought, self._count, self._watch = [], 0, None
-        self._blank = ""  # the line goes on, and what is held may still begin a tag
+        self._blank = ""  # the line continues, and what is buffered may still begin a tag
         self._known = len("".join(call) + self._held)
         self._stop_texts = StopTexts(stops)
 
     def push(self, token: int) -> list[tuple[Mode, str]]:
-        """The pieces of text that a sampled token completes, and what each of them is."""
+        """Return the texts that a sampled token completes, each with its mode."""
         was = self._mode
         pieces = self._push(token)
         self._mark(token, was, pieces)
         self._count += 1
-        return self._told_now(pieces)
+        return self._shown_now(pieces)
 
     @property
     def stopped(self) -> bool:
-        """Whether one of the texts that end an answer was met."""
+        """Return whether a stop text was met."""
         return self._stop_texts.found is not None
 
     @property
     def stop_text(self) -> str | None:
-        """Which of them it was."""
+        """Return the stop text that was met, or None."""
         return self._stop_texts.found
 
     @property
     def calls(self) -> list[ToolCall]:
-        """The calls that were read so far; `finish` may find more."""
+        """Return the calls parsed so far; `finish` may add more."""
         return self._reply.calls
 
-    def _told_now(self, pieces: list[tuple[Mode, str]]) -> list[tuple[Mode, str]]:
-        """What is told of pieces: nothing of an answer, as long as it may be a call."""
+    def _shown_now(self, pieces: list[tuple[Mode, str]]) -> list[tuple[Mode, str]]:
+        """Return the texts to report now: none of an answer that may still be a call."""
         watch = self._watch
         if watch is None or watch.off:
             return pieces
-        told: list[tuple[Mode, str]] = []
+        shown: list[tuple[Mode, str]] = []
         for mode, text in pieces:
             if mode != "answer":
-                told += self._left()
-            told.append((mode, watch.push(text) if mode == "answer" else text))
+                shown += self._left()
+            shown.append((mode, watch.push(text) if mode == "answer" else text))
         if self._mode != "answer":
-            told += self._left()
-        return [(mode, text) for mode, text in told if text]
+            shown += self._left()
+        return [(mode, text) for mode, text in shown if text]
 
     def _left(self) -> list[tuple[Mode, str]]:
-        """What was kept back of an answer that something else follows: it was no call."""
+        """Release buffered answer text that turned out to be no call."""
         watch = self._watch
         return [] if watch is None or watch.fresh else [("answer", watch.let_go())]
 
     def call_pieces(self) -> list[CallPiece]:
-        """What was read since the last time of calls that need not have ended yet.
+        """Return the call deltas since the last time, unfinished calls included.
 
         Nothing, where the format does not write arguments as JSON.
         """
@@ -184,18 +184,18 @@ class ReplyReader:
             return []
         self._pieces = self._pieces or CallPieces(self._form.call_head)
         if self._mode == "call":
-            self._told += self._pieces.read(self._texts["call"])
-        told, self._told = self._told, []
-        return told
+            self._new_pieces += self._pieces.read(self._texts["call"])
+        new, self._new_pieces = self._new_pieces, []
+        return new
 
     def call_arguments(self, index: int) -> str | None:
-        """The arguments of a call as its pieces had them; None where it was not told in pieces."""
-        told = [] if self._pieces is None else self._pieces.arguments
-        return told[index] if index < len(told) else None
+        """Return a call's arguments as streamed; None where it was not streamed."""
+        streamed = [] if self._pieces is None else self._pieces.arguments
+        return streamed[index] if index < len(streamed) else None
 
     @property
     def thought(self) -> list[int]:
-        """Which tokens were thinking, by number: its tags and the blank space after it included.
+        """Return the indices of the thinking tokens, tags and blanks after it included.
 
         Empty where nothing was thought, and where a token holds the end of the thinking and the
         beginning of the answer.
@@ -225,15 +225,15 @@ class ReplyReader:
             self._thought += [self._count] * (not self._tokenizer.decode([token]).strip())
 
     def _mark_message(self, headers: Headers) -> None:
-        """See whether a message has ended with this token, the next one's beginning included."""
+        """Detect that a message ended with this token, and the next header."""
         if self._mode == "header" and self._header.endswith(headers.start + headers.role):
             if self._thinks:
                 self._thought += range(self._part, self._count + 1)
             self._part, self._thinks, self._header = self._count + 1, False, ""
 
     def finish(self) -> Reply:
-        """What was said, after the last token."""
-        self.rest = self._told_now(self._read(self._stream.flush(), ends=True))
+        """Return the whole reply, after the last token."""
+        self.rest = self._shown_now(self._read(self._stream.flush(), ends=True))
         cut = not self._ended and not self.stopped
         reply, watch = self._reply, self._watch
         if self._mode == "call":
@@ -241,7 +241,7 @@ class ReplyReader:
             if not self._ended or (self._form.closing and not self._bare):
                 reply.cut_call = body
             elif not self._parse(body):
-                self.rest += self._told_now(self._answered())
+                self.rest += self._shown_now(self._answered())
         calls, notes = ([], []) if watch is None or not self._ended else watch.found()
         cut_dress = cut and watch is not None and watch.calling
         self.rest += self._left()
@@ -253,14 +253,14 @@ class ReplyReader:
         reply.answer = "".join(self._texts["answer"])
         reply.thinking = "".join(self._texts["thinking"])
         called = reply.calls or reply.cut_call is not None
-        if called and self._kept:
-            reply.answer = _FENCE.sub("", reply.answer)  # of the fence that the call stood in
+        if called and self._text_openings:
+            reply.answer = _FENCE.sub("", reply.answer)  # of the fence around the call
         if watch is not None and calls and not called and not reply.broken:
             reply.calls, reply.notes, reply.repaired = calls, notes, True
-            reply.answer = watch.told
+            reply.answer = watch.released
         elif watch is not None and cut_dress and not called:
-            reply.cut_call = reply.answer[len(watch.told) :]
-            reply.answer = watch.told
+            reply.cut_call = reply.answer[len(watch.released) :]
+            reply.answer = watch.released
         return reply
 
     def _push(self, token: int) -> list[tuple[Mode, str]]:
@@ -276,62 +276,62 @@ class ReplyReader:
         else:
             # What ends a turn is no part of it, also where a vocabulary shows it as text.
             text = self._stream.flush() if token in self._stops else self._stream.push(token)
-        return self._read(text) if self._text_tags or self._kept else self._take(text)
+        return self._read(text) if self._text_tags or self._text_openings else self._take(text)
 
     def _read(self, text: str, *, ends: bool = False) -> list[tuple[Mode, str]]:
-        """Take a text in which tags may stand as letters."""
+        """Read a text in which tags may be spelled as letters."""
         pieces: list[tuple[Mode, str]] = []
         text = self._held + text
         self._held = ""
         while found := self._next(text):
-            place, tag = found
-            pieces += self._take(text[:place], ends=True)
+            at, tag = found
+            pieces += self._take(text[:at], ends=True)
             if self.stopped:
                 return pieces
             self._turn(tag)
-            text = text[place:] if isinstance(tag, CallPrefix) else text[place + len(tag) :]
+            text = text[at:] if isinstance(tag, CallPrefix) else text[at + len(tag) :]
         if not ends:
             keep = max((overlap(text, tag) for tag in self._sought()), default=0)
             text, self._held = text[: len(text) - keep], text[len(text) - keep :]
         return pieces + self._take(text, ends=ends)
 
     def _sought(self) -> list[str]:
-        """What may begin in the text from here on."""
+        """Return the tags and openings that may occur from here on."""
         tags = [tag for tag in self._text_tags if self._counts(tag)]
-        return tags + ([o.text for o in self._kept] if self._mode == "answer" else [])
+        return tags + ([o.text for o in self._text_openings] if self._mode == "answer" else [])
 
     def _next(self, text: str) -> tuple[int, str | CallPrefix] | None:
-        """The first tag or opening in a text, and where it is."""
-        places: list[tuple[int, str | CallPrefix]] = []
+        """Return the first tag or opening in a text, and its index."""
+        hits: list[tuple[int, str | CallPrefix]] = []
         for tag in self._text_tags:
-            place = text.find(tag) if self._counts(tag) else -1
-            while place >= 0 and self._quoted(text[:place]):
-                place = text.find(tag, place + 1)
-            if place >= 0:
-                places.append((place, tag))
+            at = text.find(tag) if self._counts(tag) else -1
+            while at >= 0 and self._quoted(text[:at]):
+                at = text.find(tag, at + 1)
+            if at >= 0:
+                hits.append((at, tag))
         if self._mode == "answer":
-            places += [(p, o) for o in self._kept if (p := self._find(o, text)) is not None]
-        return min(places, key=lambda found: found[0], default=None)
+            hits += [(p, o) for o in self._text_openings if (p := self._find(o, text)) is not None]
+        return min(hits, key=lambda found: found[0], default=None)
 
     def _quoted(self, text: str) -> bool:
-        """Whether what follows a further text of a call is part of a text in it."""
+        """Return whether the next text is inside a string of the call."""
         read = "".join(self._texts["call"]) if self._mode == "call" else ""
         return self._mode == "call" and self._form.within_text(read + text)
 
     def _find(self, opening: CallPrefix, text: str) -> int | None:
-        """Where an opening stands at a place where it counts."""
-        place = text.find(opening.text)
-        while place >= 0:
-            before = self._line + text[:place]
+        """Return the index of an opening where it is allowed."""
+        at = text.find(opening.text)
+        while at >= 0:
+            before = self._line + text[:at]
             if opening.place == "line":
                 before = before.rpartition("\n")[2]
             if not before.strip() and (opening.place != "turn" or "answer" not in self._begun):
-                return place
-            place = text.find(opening.text, place + 1)
+                return at
+            at = text.find(opening.text, at + 1)
         return None
 
     def _counts(self, tag: str) -> bool:
-        """Inside a call only its end counts: an argument may hold any other tag."""
+        """Return whether a tag applies: inside a call only its end does."""
         if self._headers is not None:
             return self._mode != "call"
         if self._mode == "call":
@@ -339,7 +339,7 @@ class ReplyReader:
         return tag != self._form.closing
 
     def _take(self, text: str, *, ends: bool = False) -> list[tuple[Mode, str]]:
-        """Take a text without tags; `ends`: nothing more of its kind follows now."""
+        """Read a text without tags; `ends` closes the current part."""
         mode = self._mode
         if mode == "header":
             self._header += text
@@ -347,7 +347,7 @@ class ReplyReader:
         if mode == "call":
             self._texts["call"].append(text)
             return [] if self._may_call() else self._answered()
-        if known := text[: self._known]:  # it was told by whoever began the turn
+        if known := text[: self._known]:  # the caller that began the turn has reported it
             self._known -= len(known)
             self._line = (self._line + known).rpartition("\n")[2]
             self._begun.add(mode)
@@ -367,21 +367,21 @@ class ReplyReader:
             self._awaited = ""
         if mode not in self._begun:
             text = text.lstrip()  # templates put blank lines before an answer and a thought
-        said = text.rstrip()
-        self._blank = text[len(said) :]
-        if not said:
+        stripped = text.rstrip()
+        self._blank = text[len(stripped) :]
+        if not stripped:
             return []
         self._begun.add(mode)
-        self._texts[mode].append(said)
-        return [(mode, said)]
+        self._texts[mode].append(stripped)
+        return [(mode, stripped)]
 
     def _turn(self, tag: str | CallPrefix) -> None:
-        """A tag was met."""
+        """Switch the mode at a tag."""
         if self._headers is not None:
             self._turn_header(self._headers, str(tag))
             return
         if self._pieces is not None:
-            self._told += self._pieces.read(self._texts["call"])
+            self._new_pieces += self._pieces.read(self._texts["call"])
             self._pieces.begin()
         if tag == self._form.closing:
             self._parse("".join(self._texts["call"]))
@@ -393,9 +393,9 @@ class ReplyReader:
         self._awaited = self._title if self._mode == "thinking" else ""
 
     def _turn_header(self, headers: Headers, tag: str) -> None:
-        """A tag around a header was met."""
+        """Switch the mode at a tag of a header."""
         if tag != headers.message:
-            # The next message is one of its own: its text does not go on with the last one's.
+            # The next message is one of its own: its text does not continue the last one's.
             self._header = (self._header if self._mode == "header" else "") + tag
             self._mode, self._blank = "header", ""
             return
@@ -408,21 +408,21 @@ class ReplyReader:
         self._blank = "\n\n" if self._mode in self._begun else ""
 
     def _may_call(self) -> bool:
-        """Whether the call that is being read names a tool, as far as it goes."""
+        """Return whether the partial call still names a tool."""
         if self._bare is None or not self._names or not self._bare.text.endswith('"'):
             return True
         name = "".join(self._texts["call"])[len(self._bare.text) :]
         return any(one.startswith(name) or name.startswith(one) for one in self._names)
 
     def _answered(self) -> list[tuple[Mode, str]]:
-        """What was read as a call only begins as one: tell of it as of the answer that it is."""
+        """Reclassify text that was read as a call as answer text."""
         self._mode, body = "answer", "".join(self._texts["call"])
         self._texts["call"].clear()
-        self._told.clear()
+        self._new_pieces.clear()
         return self._take(body, ends=self._ended)
 
     def _parse(self, body: str) -> bool:
-        """Read the calls of a body; False where it is an answer that only begins as a call."""
+        """Parse the calls of a body; return False where it is answer text."""
         try:
             calls = self._form.parse(body, self._tools)
         except ValueError as error:

@@ -1,7 +1,7 @@
-"""What is required of a reply, as plain data: a grammar is made of it, and a trace keeps it.
+"""The constraint on a reply as plain data, for grammars and for traces.
 
 A trace keeps it as a recipe: JSON without what is as usual, in which tools and schemas are named
-by digest (`content_digest`). The contents stand in the trace once, so that a replay needs nothing
+by digest (`content_digest`). The contents are in the trace once, so that a replay needs nothing
 besides. To require something new of replies, give `Requirement` a field, and `CallGrammar` the
 rule.
 """
@@ -19,23 +19,23 @@ from ...errors import ReplayError
 from ...traces.records import content_digest
 from .formats import FORMATS
 from .grammar import CallChoice, CallGrammar
-from .kept import Kept
+from .lru_cache import LRUCache
 from .reasoning_tags import NO_THINKING, Thinking
 from .toolcalls import ToolFormat
 
 if TYPE_CHECKING:
     from ..tokens.tokenizer import Tokenizer
 
-_MOST_KEPT = 32  # grammars of a tokenizer
+_MAX_GRAMMARS = 32  # grammars of a tokenizer
 _NAMED = ("tools", "output", "names")  # fields that a recipe names by digest
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """What is required of a reply; its defaults are those of a text that goes on freely."""
+    """The constraint on a reply; by default a free text."""
 
     format: str = ""
-    """Name of the format of its calls; empty where a text goes on and no turn is written."""
+    """Name of the format of its calls; empty for a completion, which has no turns."""
     tools: Sequence[Mapping[str, Any]] = ()
     """OpenAI-style schemas."""
     calls: CallChoice = "auto"
@@ -60,7 +60,7 @@ class Requirement:
 
     @property
     def form(self) -> ToolFormat:
-        """The format of its calls.
+        """Return the tool-call format.
 
         Raises:
             ReplayError: this version has no such format.
@@ -72,26 +72,26 @@ class Requirement:
 
     @property
     def callable_tools(self) -> Sequence[Mapping[str, Any]]:
-        """The tools that it may call."""
+        """Return the tools that the reply may call."""
         return () if self.calls == "none" else self.tools
 
     @functools.cached_property
     def recipe(self) -> dict[str, Any]:
-        """What a trace keeps of it."""
+        """Return the requirement as a trace records it."""
         usual, given = Requirement(), asdict(self)
-        kept = {k: v for k, v in given.items() if v not in (getattr(usual, k), [])}
-        if "thinking" in kept:
-            kept["thinking"] = {k: v for k, v in kept["thinking"].items() if v}
-        return kept | {name: content_digest(kept[name]) for name in _NAMED if name in kept}
+        own = {k: v for k, v in given.items() if v not in (getattr(usual, k), [])}
+        if "thinking" in own:
+            own["thinking"] = {k: v for k, v in own["thinking"].items() if v}
+        return own | {name: content_digest(own[name]) for name in _NAMED if name in own}
 
     @functools.cached_property
     def contents(self) -> dict[str, Any]:
-        """What its recipe names, by digest."""
+        """Return the large values of the recipe, by digest."""
         return {self.recipe[name]: getattr(self, name) for name in _NAMED if name in self.recipe}
 
     @classmethod
     def read(cls, recipe: Mapping[str, Any], contents: Mapping[str, Any]) -> Requirement:
-        """What a recipe says.
+        """Build a requirement from a recorded recipe.
 
         Raises:
             ReplayError: it says something that this version does not know, or names contents that
@@ -115,21 +115,21 @@ class Requirement:
         return cls(**given)
 
 
-_kept: weakref.WeakKeyDictionary[Tokenizer, Kept[CallGrammar]] = weakref.WeakKeyDictionary()
-_kept_lock = threading.Lock()
+_grammars: weakref.WeakKeyDictionary[Tokenizer, LRUCache[CallGrammar]] = weakref.WeakKeyDictionary()
+_grammars_lock = threading.Lock()
 
 
 def grammar_of(tokenizer: Tokenizer, required: Requirement) -> CallGrammar:
-    """The grammar of a requirement; made once for the same one. Safe to use from several threads.
+    """Return the grammar of a requirement, cached; thread-safe.
 
     The names that arguments are held to are no part of it.
 
     Raises:
         GrammarError: none can be made of a schema; names the tool.
     """
-    with _kept_lock:
-        kept = _kept.setdefault(tokenizer, Kept(_MOST_KEPT))
-    return kept.get(
+    with _grammars_lock:
+        grammars = _grammars.setdefault(tokenizer, LRUCache(_MAX_GRAMMARS))
+    return grammars.get(
         content_digest({k: v for k, v in required.recipe.items() if k not in ("names", "also")}),
         lambda: CallGrammar(
             tokenizer,

@@ -1,4 +1,4 @@
-"""Where a chat template runs: a closed Jinja sandbox in which every step is paid for.
+"""Runs chat templates in a metered Jinja sandbox: every step and character is counted.
 
 A chat template comes from a downloaded file, so it is a program by a stranger. Three walls:
 
@@ -95,7 +95,7 @@ _PASSING = (Iterator, KeysView, ValuesView, ItemsView)
 
 
 class OutOfStepsError(TemplateRuntimeError):
-    """The template used up its steps, or made a value that is too large."""
+    """The template exceeded its step budget, or made a value that is too large."""
 
 
 class RefusalError(TemplateRuntimeError):
@@ -103,7 +103,7 @@ class RefusalError(TemplateRuntimeError):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """The environment of one template.
+    """The sandboxed Jinja environment of one template.
 
     Args:
         now: what ``strftime_now`` formats; fixed, so that a conversation has one date.
@@ -146,7 +146,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     # What the rewritten template calls.
 
     def pay(self, steps: int, text: int = 0) -> None:
-        """Take steps and characters of output off the budget."""
+        """Deduct steps and characters of output from the budget."""
         self.steps -= steps
         self.text -= text
         if self.steps < 0:
@@ -155,30 +155,30 @@ class Sandbox(ImmutableSandboxedEnvironment):
             raise OutOfStepsError(f"it renders more than {MAX_TEXT:,} characters")
 
     def charge(self, value: Any) -> Any:
-        """Pay for touching a value, items included; returns it in a form that was measured."""
+        """Charge for reading a value with its items; return it with a known size."""
         value = _solid(value)
         self.pay(1 + _size(value) // _CHARS_A_STEP)
         return value
 
     def charge_copy(self, value: Any) -> Any:
-        """Pay for copying a text or a list, not for what its items hold; returns it."""
+        """Charge for a shallow copy of a text or list; return it."""
         self.pay(1 + _count(value) // (_CHARS_A_STEP if isinstance(value, str) else _ITEMS_A_STEP))
         return value
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """``a[b]``: pays for a tuple as key, which may be nested deeply."""
+        """Evaluate ``a[b]``; charge for a tuple key, which may be deeply nested."""
         if isinstance(argument, tuple):
             self.charge(argument)
         return super().getitem(obj, argument)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """``a.b``: a name of Python's own is refused, whether there is one or not."""
+        """Evaluate ``a.b``; refuse Python's dunder names, existing or not."""
         if attribute.startswith("__"):
             self.unsafe_undefined(obj, attribute)
         return super().getattr(obj, attribute)
 
     def join_text(self, *values: Any) -> str:
-        """The ``~`` operator."""
+        """Evaluate the ``~`` operator."""
         return "".join(str(self.charge(value)) for value in values)
 
     # Jinja's hooks.
@@ -186,8 +186,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _tokenize(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
     ) -> TokenStream:
-        """Refuses a template of too many words when the parser comes to them."""
-        words = _at_most(self.lexer.tokeniter(source, name, filename, state), MAX_WORDS)
+        """Refuse a template of too many words as the parser reaches them."""
+        words = _up_to(self.lexer.tokeniter(source, name, filename, state), MAX_WORDS)
         return TokenStream(self.lexer.wrap(words, name, filename), name, filename)
 
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
@@ -200,18 +200,18 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super()._generate(Metered().visit(source), *args, **kwargs)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
-        """Reaching for Python's internals is an error, not an empty text."""
+        """Raise on access to Python's internals, instead of an empty text."""
         raise SecurityError(f"it reaches for {attribute!r} of a {type(obj).__name__}")
 
     def wrap_str_format(self, value: Any) -> _Format | None:
-        """``str.format`` and ``str.format_map``, by Jinja's own rules and with this budget."""
+        """Wrap ``str.format`` and ``str.format_map`` to charge this budget."""
         if not isinstance(value, BuiltinMethodType) or not isinstance(value.__self__, str):
             return None
         name = value.__name__
         return _Format(self, value.__self__, name) if name in ("format", "format_map") else None
 
     def is_safe_callable(self, obj: Any) -> bool:
-        """Macros, the loop, the functions above, and the listed methods of plain data."""
+        """Allow macros, the loop, the functions above, and listed methods of plain data."""
         if isinstance(obj, Macro | LoopContext | _Format):
             return True
         if isinstance(obj, BuiltinMethodType):
@@ -223,7 +223,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return obj in self._callable
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Every call of a template: pays for its arguments, bounds its result."""
+        """Run a call of a template: charge its arguments, bound its result."""
         if not (isinstance(obj, Undefined) or self.is_safe_callable(obj)):
             raise SecurityError(f"it calls {getattr(obj, '__name__', type(obj).__name__)!r}")
         if isinstance(obj, MethodType) and obj.__self__ is self:
@@ -239,7 +239,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._bounded(context.call(obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """An arithmetic operator: the size of its result is known before it is made."""
+        """Evaluate an arithmetic operator; its result's size is checked first."""
         self.pay(1)
         if operator in "+%" and isinstance(left, str):
             self.charge((left, right))
@@ -263,7 +263,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @pass_context
     def _finalize(self, context: Context, value: Any) -> Any:
-        """Every value that is put out, in the text or in a block."""
+        """Charge for a value that is output, in the text or in a block."""
         value = _solid(value)
         size = _size(value)
         self.pay(1 + size // _CHARS_A_STEP, text=size)
@@ -311,7 +311,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return metered
 
     def _expect(self, name: str, text: str, args: Iterable[Any]) -> None:
-        """Refuse what a text method or filter would take too long for, or make too long."""
+        """Refuse a text method or filter whose result would be too slow or too long."""
         args = list(args)
         _expect_text(_grown(name, text, args))
         if name in _ONE_BY_ONE:
@@ -319,7 +319,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.pay(len(text) * longest // _COMPARISONS_A_STEP)
 
     def _bounded(self, value: Any) -> Any:
-        """The result of an operation, if it is not too large; new items are paid for."""
+        """Return the result of an operation if small enough; charge for new items."""
         if isinstance(value, str):
             _expect_text(len(value))
             self.pay(len(value) // _CHARS_A_STEP)
@@ -342,7 +342,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         separators: tuple[str, str] | None = None,
         sort_keys: bool = False,
     ) -> str:
-        """JSON as Hugging Face's templates expect it: no HTML escapes, ", " and ": "."""
+        """Serialize to JSON as Hugging Face does: no HTML escapes, ", " and ": "."""
         self.charge(value)
         if indent is not None and not 0 <= indent <= 8:
             raise OutOfStepsError(f"it indents JSON by {indent}")
@@ -357,10 +357,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         )
 
 
-def _at_most(words: Iterator[Word], most: int) -> Iterator[Word]:
+def _up_to(words: Iterator[Word], limit: int) -> Iterator[Word]:
     for n, word in enumerate(words):
-        if n == most:
-            raise OutOfStepsError(f"it has more than {most:,} words")
+        if n == limit:
+            raise OutOfStepsError(f"it has more than {limit:,} words")
         yield word
 
 
@@ -420,7 +420,7 @@ class _Formatter(SandboxedFormatter):
 
 
 def _nested(node: nodes.Node) -> int:
-    """How deep blocks with names of their own are in each other."""
+    """Return how deep blocks with names of their own are nested."""
     inside = max(map(_nested, node.iter_child_nodes()), default=0)
     return inside + isinstance(node, _NESTING)
 
@@ -431,7 +431,7 @@ def _expect_text(length: int) -> None:
 
 
 def _grown(name: str, text: str, args: Iterable[Any]) -> int:
-    """An upper bound for the length that a text method or filter can make of ``text``."""
+    """Return an upper bound for the length of the result of a text method or filter."""
     args = list(args)
     texts = [a for a in args if isinstance(a, str)]
     if name == "replace" and len(texts) == 2:
@@ -462,7 +462,7 @@ def _count(value: Any) -> int:
 
 
 def _solid(value: Any) -> Any:
-    """A list in the place of what makes its items as it goes, or shows those of a dict."""
+    """Return a list in place of an iterator or a dict view."""
     if isinstance(value, LoopContext) or not isinstance(value, _PASSING):
         return value
     items = list(islice(value, MAX_ITEMS + 1))
@@ -472,7 +472,7 @@ def _solid(value: Any) -> Any:
 
 
 def _size(value: Any) -> int:
-    """Characters that a value would be as text, roughly: parts count as often as they appear."""
+    """Return the approximate length of a value as text; repeated parts count again."""
     if isinstance(value, str):
         return len(value)
     total = parts = 0

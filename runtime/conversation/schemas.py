@@ -1,4 +1,4 @@
-"""JSON schemas as grammars want them: decided where they leave things open, pointers resolved."""
+"""Normalizes JSON schemas for grammars: open choices decided, references resolved."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MERGED = ("allOf", "anyOf", "oneOf", "if", "then", "else")  # say more of the s
 
 
 def strict(schema: Mapping[str, Any], drop: Iterable[str] = ()) -> dict[str, Any]:
-    """The schema with what it leaves open decided: no unknown keys, integers that are exact.
+    """Return the schema made strict: no unknown keys, exact integers.
 
     A closed object is what the tools accept, and bounds keep a model from writing digits forever.
     An object of which several schemas speak stays open: each would refuse the others' keys.
@@ -51,7 +51,7 @@ def _decided(schema: Mapping[str, Any], relax: Callable[[dict[str, Any]], Any]) 
 
 
 def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with what `$ref` names in its place, but for definitions, which stay by name.
+    """Return the schema with each `$ref` replaced, except references to definitions.
 
     A pointer into itself stays, too. A schema that is `true` allows anything, like `{}`.
 
@@ -59,7 +59,7 @@ def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
         GrammarError: a few pointers would become a schema without end, or alternatives would.
     """
     whole = _Resolver(schema).resolved(schema, ())
-    if _Alternatives(whole).most(whole) > MAX_ALTERNATIVES:
+    if _Alternatives(whole).largest(whole) > MAX_ALTERNATIVES:
         raise GrammarError(
             f"the schema combines more than {MAX_ALTERNATIVES:,} alternatives (anyOf or oneOf "
             "within allOf), or several multipleOf"
@@ -70,7 +70,7 @@ def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
 def merged(
     schema: Mapping[str, Any], root: Mapping[str, Any], seen: Container[str] = ()
 ) -> dict[str, Any]:
-    """A schema with what it names itself (`$ref`) and all that it joins (`allOf`) in one object.
+    """Merge a schema with its `$ref` target and `allOf` parts into one object.
 
     What two of them say differently stays under `allOf`.
 
@@ -111,7 +111,7 @@ def merged(
 def relaxed(
     schema: Mapping[str, Any], allows: Callable[[str], bool]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Relax what no grammar expresses: a schema for a lenient grammar, and the keywords left.
+    """Drop what no grammar expresses; return the lenient schema and the dropped keywords.
 
     Listed names of properties stay exact; `allows`: whether a grammar has a regular expression.
     """
@@ -134,7 +134,7 @@ def relaxed(
 
 
 def _list_names(schema: dict[str, Any], root: Mapping[str, Any]) -> None:
-    """Put the names that `propertyNames` lists, as those of an enumeration, under `properties`."""
+    """Move the names that `propertyNames` enumerates to `properties`."""
     names, known = schema.get("propertyNames"), schema.get("properties") or {}
     if not isinstance(names, Mapping) or "patternProperties" in schema:
         return
@@ -149,7 +149,7 @@ def _list_names(schema: dict[str, Any], root: Mapping[str, Any]) -> None:
 
 
 def without_lookaround(pattern: str) -> str:
-    """A regular expression that matches all that another does, without what has no width in it."""
+    """Return a regular expression without zero-width parts; it matches at least the same texts."""
     out, depth = "", 0
     for token in _TOKEN.findall(pattern):
         if depth or token.startswith("(?"):
@@ -161,21 +161,21 @@ def without_lookaround(pattern: str) -> str:
 
 
 def listed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties of an object, those included that are required and described nowhere."""
+    """Return the properties of an object, undescribed required ones included."""
     named, other = schema.get("properties") or {}, schema.get("additionalProperties", {})
     needed = [name for name in schema.get("required") or () if name not in named]
     return {**named, **dict.fromkeys(needed, other if isinstance(other, Mapping) else {})}
 
 
 class _Resolver:
-    """Puts what is referred to in the place of references, up to so many parts."""
+    """Replaces references by their targets, up to a number of parts."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._left = MAX_PARTS
 
     def resolved(self, value: Any, inside: tuple[str, ...]) -> Any:
-        """A value with what the references in it name; `inside` are those that led to it."""
+        """Return a value with its references replaced; `inside` are the enclosing ones."""
         self._left -= 1
         if self._left < 0:
             raise GrammarError(
@@ -192,8 +192,8 @@ class _Resolver:
             by_name = parts[0] in DEFINITIONS and len(parts) == 2
             target = None if by_name else _at(self._root, parts)
             if target is not None:
-                beside = {key: item for key, item in value.items() if key != "$ref"}
-                return self.resolved({**target, **beside}, (*inside, pointer))
+                siblings = {key: item for key, item in value.items() if key != "$ref"}
+                return self.resolved({**target, **siblings}, (*inside, pointer))
         out: dict[str, Any] = {}
         for key, item in value.items():
             if key in _VALUES:
@@ -207,28 +207,28 @@ class _Resolver:
 
 
 class _Alternatives:
-    """Counts what a grammar makes of schemas under `allOf`: each of one with each of another."""
+    """Counts the alternatives that `allOf` multiplies out to in a grammar."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._known: dict[str, int] = {}
 
-    def most(self, value: Any) -> int:
-        """Those of the place that has the most of them."""
+    def largest(self, value: Any) -> int:
+        """Return the largest count of alternatives anywhere in the schema."""
         if isinstance(value, list):
-            return max(map(self.most, value), default=1)
+            return max(map(self.largest, value), default=1)
         if not isinstance(value, Mapping):
             return 1
-        most = self._of(value) if isinstance(value.get("allOf"), list) else 1
+        count = self._of(value) if isinstance(value.get("allOf"), list) else 1
         for key, item in value.items():
             if key in _NAMED and isinstance(item, Mapping):
-                most = max(most, self.most(list(item.values())))
+                count = max(count, self.largest(list(item.values())))
             elif key not in _VALUES:
-                most = max(most, self.most(item))
-        return most
+                count = max(count, self.largest(item))
+        return count
 
     def _of(self, value: Any) -> int:
-        """How many alternatives a schema is, written out; never more than one too many."""
+        """Return how many alternatives a schema expands to, capped at the limit plus one."""
         if not isinstance(value, Mapping):
             return 1
         count = 1
@@ -251,7 +251,7 @@ class _Alternatives:
 
 
 def _at(root: Any, parts: list[str]) -> Mapping[str, Any] | None:
-    """What a JSON pointer (RFC 6901) names, if that is a schema."""
+    """Return the schema that a JSON pointer (RFC 6901) names."""
     for part in parts:
         name = part.replace("~1", "/").replace("~0", "~")
         if isinstance(root, Mapping):
@@ -263,7 +263,7 @@ def _at(root: Any, parts: list[str]) -> Mapping[str, Any] | None:
 
 
 def _merged_targets(value: Any, merged: bool = False) -> Iterator[str]:
-    """Names of the definitions that are one of several schemas of an object."""
+    """Return the definitions that are one of several schemas of an object."""
     if isinstance(value, list):
         for item in value:
             yield from _merged_targets(item, merged)
@@ -276,7 +276,7 @@ def _merged_targets(value: Any, merged: bool = False) -> Iterator[str]:
 
 
 def _alone(value: Mapping[str, Any], key: str) -> bool:
-    """Whether nothing else speaks of the object that one of the schemas under a key describes."""
+    """Return whether only the schemas under a key describe their object."""
     if "properties" in value or key in ("if", "then", "else"):
         return False
     if any(other != key and other in value for other in _MERGED):
@@ -306,7 +306,7 @@ def _strict(
     named, needed = out.get("properties"), out.get("required", ())
     if close and isinstance(named, Mapping) and not decided and all(n in named for n in needed):
         out["additionalProperties"] = False
-    _drop_what_says_nothing(out)
+    _drop_redundant(out)
     if out.get("type") == "integer" and not {"enum", "const"} & out.keys():
         low, high = (_bound(out, keys) for keys in (_LOWER, _UPPER))
         if low is None and (high is None or high > -MAX_INTEGER):
@@ -316,8 +316,8 @@ def _strict(
     return out
 
 
-def _drop_what_says_nothing(schema: dict[str, Any]) -> None:
-    """Leave out keywords that allow everything, or all that a grammar can write."""
+def _drop_redundant(schema: dict[str, Any]) -> None:
+    """Drop keywords that allow everything, or all that a grammar can write."""
     if schema.get("format") not in FORMATS:  # an annotation, as JSON Schema has it
         schema.pop("format", None)
     if schema.get("propertyNames") in (True, {}, {"type": "string"}):

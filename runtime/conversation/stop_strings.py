@@ -1,4 +1,4 @@
-"""Texts that end an answer, wherever tokens begin and end."""
+"""Stop strings that may begin and end within tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class StopTexts:
-    """Lets a text through piece by piece, up to the first of some texts that it holds.
+    """Streams a text up to the first stop string.
 
     What may be the beginning of one of them is held back until it is clear.
 
@@ -21,18 +21,18 @@ class StopTexts:
 
     @property
     def holds(self) -> bool:
-        """Whether a text is held back."""
+        """Return whether text is buffered."""
         return bool(self._held)
 
     def push(self, text: str) -> str:
-        """What of the text so far may be shown now."""
+        """Return the text that can be released now."""
         if not self._stops or self.found is not None:
             return "" if self.found is not None else text
         text = self._held + text
-        places = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
-        if places:
+        stops = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if stops:
             # Of two that begin at one place the longer one: the text is the same.
-            at, self.found = min(places, key=lambda place: (place[0], -len(place[1])))
+            at, self.found = min(stops, key=lambda place: (place[0], -len(place[1])))
             self._held = ""
             return text[:at]
         keep = max(overlap(text, stop) for stop in self._stops)
@@ -40,12 +40,12 @@ class StopTexts:
         return text
 
     def flush(self) -> str:
-        """What was held back, when nothing more comes."""
+        """Return the buffered text at the end of the stream."""
         text, self._held = self._held, ""
         return text
 
 
 def overlap(text: str, tag: str) -> int:
-    """Length of the longest end of ``text`` that begins ``tag``."""
+    """Return the length of the longest suffix of ``text`` that is a prefix of ``tag``."""
     longest = min(len(text), len(tag) - 1)
     return next((n for n in range(longest, 0, -1) if tag.startswith(text[-n:])), 0)

@@ -30,7 +30,7 @@ class TemplateRefusalError(TemplateError):
 
 
 class TemplateOmissionError(TemplateError):
-    """The template left a message out without a word."""
+    """The template silently left a message out."""
 
 
 class ChatTemplate:
@@ -77,7 +77,7 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """The text of a conversation, up to where the assistant is to speak.
+        """Render a conversation, up to the assistant's next turn.
 
         Args:
             messages: plain JSON data: role, content and what else the template reads.
@@ -112,16 +112,16 @@ class ChatTemplate:
 
 @lru_cache(maxsize=16)
 def _compiled(source: str) -> tuple[CodeType, frozenset[str]]:
-    """The code of a template, and the names that may come from outside.
+    """Compile a template; return its code and its free variables.
 
-    Kept, since each agent has a sandbox of its own, and compiling takes tens of ms.
+    Cached, since each agent has a sandbox of its own, and compiling takes tens of ms.
     """
     sandbox = Sandbox(datetime.min)
     return sandbox.compile(source, name=_NAME, filename=_NAME), sandbox.names
 
 
 def _named(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message in which a thought has both names that templates have for it."""
+    """Return a message whose thought has both names that templates use for it."""
     names = ("reasoning_content", "thinking", "reasoning")
     thought = next((message[name] for name in names if message.get(name) is not None), None)
     if thought is None:
@@ -130,7 +130,7 @@ def _named(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explain(what: str, error: Exception) -> TemplateError:
-    """Which line of the template did what."""
+    """Name the template line that failed."""
     line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else 0
     trace = error.__traceback__
     while trace is not None:  # jinja maps the frames of a template to its own lines

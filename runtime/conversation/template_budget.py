@@ -1,4 +1,4 @@
-"""Rewrites a chat template so that it also pays where Jinja has no hook (see `sandbox`)."""
+"""Rewrites a chat template to charge its budget where Jinja has no hook (see `sandbox`)."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ _NODES_A_STEP = 4
 
 
 class Generation(Extension):
-    """``{% generation %}…{% endgeneration %}`` marks text for training; here it is transparent."""
+    """The ``{% generation %}…{% endgeneration %}`` tag of training templates; ignored here."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja's own protocol
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The statements in between, as they are."""
+        """Parse the enclosed statements unchanged."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 class Metered(NodeTransformer):
-    """Rewrites a template so that what Jinja's own hooks do not see is paid for too."""
+    """Rewrites a template so that operations without a Jinja hook are charged."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
-        """A loop pays for its body on every pass, and for its condition on every item."""
+        """Charge a loop's body on each pass, and its condition on each item."""
         if node.test is not None:
             node.test = _env_call("charge", [node.test], node.lineno)
         return self._pay_first(node)
 
     def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
-        """A macro pays for its body on every call."""
+        """Charge a macro's body on each call."""
         return self._pay_first(node)
 
     def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:
-        """So does the body that a macro calls back."""
+        """Charge the body of a call block on each call."""
         return self._pay_first(node)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
-        """``a ~ b``: its length is bounded."""
+        """Bound the length of ``a ~ b``."""
         self.generic_visit(node)
         return _env_call("join_text", node.nodes, node.lineno)
 
     def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
-        """A new dict pays for its keys: a nested tuple is hashed anew at every level."""
+        """Charge for a dict's keys: a nested tuple is hashed again at each level."""
         self.generic_visit(node)
         for pair in node.items:
             pair.key = _env_call("charge", [pair.key], node.lineno)
         return node
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
-        """A comparison pays for what it compares."""
+        """Charge for the operands of a comparison."""
         self.generic_visit(node)
         node.expr = _env_call("charge", [node.expr], node.lineno)
         for operand in node.ops:
@@ -61,7 +61,7 @@ class Metered(NodeTransformer):
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
-        """A slice pays for what it is cut from."""
+        """Charge for the value that is sliced."""
         self.generic_visit(node)
         if isinstance(node.arg, nodes.Slice):
             node.node = _env_call("charge_copy", [node.node], node.lineno)
@@ -81,6 +81,6 @@ class Metered(NodeTransformer):
 
 
 def _env_call(name: str, args: Sequence[nodes.Node], lineno: int) -> nodes.Expr:
-    """A call of a method of the sandbox, out of the template's reach."""
+    """Return a call of a sandbox method, out of the template's reach."""
     function = nodes.EnvironmentAttribute(name, lineno=lineno)
     return nodes.Call(function, list(args), [], None, None, lineno=lineno)

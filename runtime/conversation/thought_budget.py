@@ -1,4 +1,4 @@
-"""A thought that has used up its budget is closed: by a sentence, and by the closing tag.
+"""Ends thinking that exceeds its budget with a sentence and the closing tag.
 
 The sentence is the one with which Qwen3's makers stop a thought (arXiv:2505.09388, "Thinking
 Budget"); after the bare tag alone models answer worse.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ThoughtBudget(Around):
-    """Forces the end of the thinking of one turn once its budget is used up.
+    """Forces the end of one turn's thinking once its budget is spent.
 
     Attributes:
         ended: tokens after which the thinking was ended; None where it was not.
@@ -54,7 +54,7 @@ class ThoughtBudget(Around):
         self._look()
 
     def mask(self) -> np.ndarray | None:
-        """See `Constraint.mask`."""
+        """Return the bitmask of allowed tokens: bit t % 32 of word t // 32; None allows all."""
         if not self._forced:
             return super().mask()
         words = np.zeros(-(-self._tokenizer.n_vocab // 32), np.uint32)
@@ -62,21 +62,21 @@ class ThoughtBudget(Around):
         return words
 
     def forced(self) -> int | None:
-        """See `LookaheadConstraint.forced`."""
+        """Return the next token where only one is allowed, else None."""
         inner = self._constraint
         if self._forced:
             return self._forced[0]
         return inner.forced() if isinstance(inner, LookaheadConstraint) else None
 
     def allows(self, tokens: Sequence[int]) -> int:
-        """See `LookaheadConstraint.allows`."""
+        """Return how many of the tokens are allowed in a row; the state is unchanged."""
         inner = self._constraint
         if self._forced:
             return int(tokens[:1] == self._forced[:1])
         return inner.allows(tokens) if isinstance(inner, LookaheadConstraint) else len(tokens)
 
     def advance(self, token: int) -> None:
-        """See `Constraint.advance`."""
+        """Advance the state by the sampled token."""
         super().advance(token)
         if self._forced:
             self._forced = self._forced[1:]
@@ -92,7 +92,7 @@ class ThoughtBudget(Around):
         self._look()
 
     def _look(self) -> None:
-        """Begin to force the end where the budget is used up; no character is broken in two."""
+        """Start to force the end once the budget is spent, at a character boundary."""
         if not self._thinks or self._character.getstate()[0]:
             return
         late = self._count > 0 and 0 < self._seconds <= time.perf_counter() - self._began

@@ -1,4 +1,4 @@
-"""What a template does with thoughts in a history, seen from conversations that it is given."""
+"""Probes how a template renders thinking in the history."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .messages import call_shown, parts_of
 from .reasoning_tags import Thinking
 from .toolcalls import ToolCall
 
-_ASKED = {"role": "user", "content": "What-of-zyzzyva?"}
+_QUESTION = {"role": "user", "content": "What-of-zyzzyva?"}
 _NEXT = {"role": "user", "content": "And?"}
-_SAID = "It-is-zyzzyva."
+_ANSWER = "It-is-zyzzyva."
 
 
 class ThoughtProbe:
-    """Shows a template conversations in which an assistant has thought.
+    """Renders conversations with thinking to see what a template keeps of it.
 
-    A template that has a field for thoughts is asked by that, any other by tags in the text.
+    A template that has a field for thoughts is probed by that, any other by tags in the text.
 
     Args:
         render: the template, with the tools and options of its conversation.
@@ -47,54 +47,58 @@ class ThoughtProbe:
         }
 
     @cached_property
-    def kept(self) -> dict[bool, bool]:
-        """Whether thoughts stay: by whether they are of a turn before the last question."""
+    def keeps(self) -> dict[bool, bool]:
+        """Return whether thinking stays, for turns before the last question and after it."""
         shown = {old: self._shows_field(old) for old in (False, True)}
         return shown if any(shown.values()) else {old: self._shows_tags(old) for old in shown}
 
     @cached_property
     def in_parts(self) -> bool:
-        """Whether the template takes a thought as a part of the content, as Mistral's do."""
+        """Return whether the template takes a thought as a content part, as Mistral's do."""
         word = token_hex(8)
-        said = {"role": "assistant", "content": parts_of(word, _SAID)}
+        answer = {"role": "assistant", "content": parts_of(word, _ANSWER)}
         try:
-            shown = self._render([_ASKED, said, _NEXT])
+            shown = self._render([_QUESTION, answer, _NEXT])
         except TemplateError:
             return False
         return f"{self._tags.opening}{word}{self._tags.closing}" in shown
 
     def left(self) -> str:
-        """What stands in the place of a thought that is dropped from an old turn."""
-        said = {"role": "assistant", "content": _SAID, "reasoning_content": "x"}
+        """Return what the template leaves in place of a dropped thought."""
+        answer = {"role": "assistant", "content": _ANSWER, "reasoning_content": "x"}
         try:
-            old, now = self._render([_ASKED, said, _NEXT]), self._render([_ASKED])
+            old, now = self._render([_QUESTION, answer, _NEXT]), self._render([_QUESTION])
         except TemplateError:
             return ""
-        head = now.rpartition(_ASKED["content"])[2]
+        head = now.rpartition(_QUESTION["content"])[2]
         if self._tags.opened_by(head):
             head = head[: head.rindex(self._tags.opening)]
-        before, found, _ = old.rpartition(_SAID)
-        before = before.rpartition(_ASKED["content"])[2]
+        before, found, _ = old.rpartition(_ANSWER)
+        before = before.rpartition(_QUESTION["content"])[2]
         return before[len(head) :] if found and before.startswith(head) else ""
 
     def _shows_field(self, old: bool) -> bool:
         word = token_hex(8)
-        said: dict[str, Any] = {"role": "assistant", "content": _SAID, "reasoning_content": word}
+        answer: dict[str, Any] = {
+            "role": "assistant",
+            "content": _ANSWER,
+            "reasoning_content": word,
+        }
         if not old:  # within a turn nothing but a call can follow
-            said |= {"content": "", "tool_calls": self._called}
+            answer |= {"content": "", "tool_calls": self._called}
         try:
-            return word in self._render([_ASKED, said, _NEXT if old else self._result])
+            return word in self._render([_QUESTION, answer, _NEXT if old else self._result])
         except TemplateError:
             return False
 
     def _shows_tags(self, old: bool) -> bool:
         word, tags = token_hex(8), self._tags
-        text = f"{tags.opening}\n{word}\n{tags.closing}\n\n{_SAID}"
-        said: dict[str, Any] = {"role": "assistant", "content": text}
+        text = f"{tags.opening}\n{word}\n{tags.closing}\n\n{_ANSWER}"
+        answer: dict[str, Any] = {"role": "assistant", "content": text}
         if not old and self._calls:
-            said["tool_calls"] = self._called
+            answer["tool_calls"] = self._called
         then = _NEXT if old or self._calls is None else self._result
         try:
-            return word in self._render([_ASKED, said, then])
+            return word in self._render([_QUESTION, answer, then])
         except TemplateError:
             return True

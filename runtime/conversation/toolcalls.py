@@ -1,6 +1,6 @@
-"""What a model's tool calls are, and what is common to the ways in which models write them.
+"""Tool calls, and the base class of the formats in which models write them.
 
-A `ToolFormat` is one such way: the texts that open and close a call, the grammar of what stands
+A `ToolFormat` is one such way: the texts that open and close a call, the grammar of what is
 between them, and how that is read back. The known ones are in `formats`.
 """
 
@@ -18,8 +18,8 @@ from typing import Any, Literal
 from ...errors import GrammarError
 from .schemas import HARD, strict
 
-MAX_CALLS = 16  # in one turn; a model that goes on past that is lost in a loop
-MOST_LEVELS = 100  # of lists and objects inside each other, in the arguments of a call
+MAX_CALLS = 16  # in one turn; a model that exceeds that is in a loop
+MAX_LEVELS = 100  # of lists and objects inside each other, in the arguments of a call
 
 Tools = Sequence[Mapping[str, Any]]
 """OpenAI-style schemas of tools."""
@@ -41,8 +41,8 @@ _MAX_RULES = 256  # schemas that are remembered
 _object_rules: dict[str, str] = {}
 
 
-def is_flat(value: Any, levels: int = MOST_LEVELS) -> bool:
-    """Whether a value is nested no deeper than that: a deeper one cannot be written down again."""
+def is_flat(value: Any, levels: int = MAX_LEVELS) -> bool:
+    """Return whether a value is at most `levels` deep, so that it can be serialized again."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels > 0 and all(is_flat(item, levels - 1) for item in inside)
 
@@ -62,13 +62,13 @@ class ToolCall:
 
     @property
     def key(self) -> str:
-        """The same for two calls that say the same."""
+        """Return a key that is equal for equal calls."""
         return f"{self.name} {json.dumps(self.arguments, sort_keys=True)}"
 
 
 @dataclass(frozen=True, slots=True)
 class CallPrefix:
-    """A text that begins a call."""
+    """A text that opens a call."""
 
     text: str
     place: Literal["anywhere", "line", "turn"] = "anywhere"
@@ -79,10 +79,10 @@ class CallPrefix:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """How a turn is made of messages, each with a header that says what it is.
+    """The headers of the messages that a turn is made of.
 
     A message begins with `start` and `role`, which the template writes for the first one; what
-    stands before `message` is its header, and `end` ends it.
+    precedes `message` is its header, and `end` ends it.
     """
 
     start: str
@@ -98,12 +98,12 @@ class Headers:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The tags around headers."""
+        """Return the tags around headers."""
         return (self.start, self.channel, self.message, self.end)
 
 
 class ToolFormat(ABC):
-    """A way to write tool calls."""
+    """Base class of the formats of tool calls."""
 
     name: str
     openings: tuple[CallPrefix, ...]
@@ -121,7 +121,7 @@ class ToolFormat(ABC):
     asked: bool = False
     """Whether a template has to ask for it: its tokens are another format's too, or none."""
     call_head: re.Pattern[str] | None = None
-    """What stands before the arguments of a call, where those are a JSON object; its first group is
+    """The text before the arguments of a call, where those are a JSON object; its first group is
     the name, as it is or as a JSON string. See `CallPieces`."""
     hints: tuple[str, ...] = ()
     """What a template of this format has in it besides the opening."""
@@ -130,12 +130,12 @@ class ToolFormat(ABC):
 
     @property
     def opening(self) -> str:
-        """The tag that opens a call, or else its first words."""
+        """Return the tag that opens a call, or else its first words."""
         return self.openings[0].text
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """All tags that are tokens of their own in a vocabulary made for this format."""
+        """Return the tags that are single tokens in a vocabulary made for this format."""
         tags = [opening.text for opening in self.openings if not opening.kept]
         return (*tags, *filter(None, (self.closing,)), *self.inner, *self.reserved)
 
@@ -144,7 +144,7 @@ class ToolFormat(ABC):
         return all(text in template for text in (self.opening, *self.hints))
 
     def grammar(self, tools: Tools, tag: Tag, lenient: Container[str] = ()) -> str:
-        """Lark rules for what follows an opening.
+        """Return the Lark rules of the text after an opening.
 
         ``calls`` is everything after the first tag; ``kept_0``, ``kept_1`` … what follows the
         openings of which ``kept`` is true, in their order; ``whole_0``, ``whole_1`` … the same with
@@ -171,30 +171,30 @@ class ToolFormat(ABC):
         return rules
 
     def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterable[str]:
-        """What `grammar` leaves out of schemas, a sentence each; nothing where calls are JSON.
+        """Return what `grammar` omits of the schemas, a sentence each; empty for JSON.
 
         Args:
             tools: OpenAI-style schemas.
-            lenient: names of the tools of which it is said already.
+            lenient: names of the tools that are already reported.
         """
         return ()
 
     def turn(self, tag: Tag, *, calls: bool, answer: str | None) -> str:
-        """Lark rules of a whole turn, for a format with `headers`.
+        """Return the Lark rules of a whole turn, for a format with `headers`.
 
         Args:
             tag: gives the grammar's word for a tag.
-            calls: whether there are tools; then what `grammar` gives stands beside these rules.
+            calls: whether there are tools; then the rules of `grammar` are added to these.
             answer: the grammar's expression of an answer; None where only calls may come.
         """
         raise NotImplementedError(f"{self.name} is about calls alone")
 
     @abstractmethod
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls of the text between the tags.
+        """Parse the calls in the text between the tags.
 
         Args:
-            body: what stands between the tags, `kept` openings included.
+            body: the text between the tags, `kept` openings included.
             tools: OpenAI-style schemas, for formats that do not say of what type a value is.
 
         Raises:
@@ -202,33 +202,32 @@ class ToolFormat(ABC):
         """
 
     def within_text(self, body: str) -> bool:
-        """Whether a call that begins so is within a text, so that a closing tag of letters is part
-        of that."""
+        """Return whether a partial call is inside a string, so that a closing tag there is text."""
         return False
 
     @abstractmethod
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """The calls as the model writes them, tags included."""
+        """Render calls as the model writes them, tags included."""
 
     def one_call(self) -> ToolFormat:
-        """The same format, with one call a turn at most."""
+        """Return a copy of the format that allows one call a turn."""
         form = copy.copy(self)
         form.single = True
         return form
 
     def without_calls(self) -> ToolFormat:
-        """The same format for a reader of turns in which nothing is a call."""
+        """Return a copy of the format that reads no calls."""
         form = copy.copy(self)
         form.openings, form.closing, form.inner = (), "", ()
         return form
 
     def many(self, item: str, separator: str) -> str:
-        """A grammar's expression of one item, or as many as a turn may have."""
+        """Return the expression of one item, or of as many as a turn may have."""
         return item if self.single else f"{item} ({separator} {item}){{0,{MAX_CALLS - 1}}}"
 
 
 def _object_rule(given: Mapping[str, Any], loose: bool) -> str:
-    """A grammar's expression of a JSON object of a schema; made once for the same schema.
+    """Return the expression of a JSON object of a schema, cached.
 
     Raises:
         GrammarError: the schema does not describe an object, or none can be made from it.
@@ -248,18 +247,18 @@ def _object_rule(given: Mapping[str, Any], loose: bool) -> str:
 
 
 def heads(tools: Tools, arguments: str = "arguments", skip: int = 0) -> list[str]:
-    """Of each tool, the beginning of a call's JSON object, up to the arguments' own."""
+    """Return each tool's JSON call up to its arguments, as grammar literals."""
     return [quoted(head[skip:]) for head in head_texts(tools, arguments)]
 
 
 def head_texts(tools: Tools, arguments: str = "arguments") -> list[str]:
-    """The same as texts."""
+    """Return each tool's JSON call up to its arguments, as texts."""
     names = (json.dumps(tool["function"]["name"], ensure_ascii=False) for tool in tools)
     return [f'{{"name": {name}, "{arguments}": ' for name in names]
 
 
 def spelled(head: str) -> str:
-    """The beginning of a JSON object in the words of which `json_rule` makes one.
+    """Split the beginning of a JSON object into the literals that `json_rule` uses.
 
     The longest word goes first: one that had several of them in it would let no answer begin so.
     """
@@ -267,20 +266,20 @@ def spelled(head: str) -> str:
 
 
 def json_rule(schema: Mapping[str, Any], lenient: bool = False) -> str:
-    """A grammar's expression of the JSON values that a schema allows."""
+    """Return the expression of the JSON values that a schema allows."""
     style = {**JSON_STYLE, "lenient": lenient}
     return f"%json {json.dumps({**schema, 'x-guidance': style}, ensure_ascii=False)}"
 
 
 def letters_of(schema: Mapping[str, Any], lenient: bool = False) -> str:
-    """A grammar's expression of the texts, without quotes, that a schema allows.
+    """Return the expression of the strings, without quotes, that a schema allows.
 
     Args:
         schema: of a text: its lengths and its pattern count.
         lenient: leave the pattern out, as no grammar can express it.
     """
-    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-    parts = [f"/(?s:.{{{least},{most}}})/"] if least or most != "" else []
+    shortest, longest = schema.get("minLength", 0), schema.get("maxLength", "")
+    parts = [f"/(?s:.{{{shortest},{longest}}})/"] if shortest or longest != "" else []
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and not lenient:
         parts.append(f"/{_whole(pattern)}/")
@@ -288,7 +287,7 @@ def letters_of(schema: Mapping[str, Any], lenient: bool = False) -> str:
 
 
 def _whole(pattern: str) -> str:
-    """A regular expression of all texts in which a schema's pattern is found somewhere."""
+    """Return a regular expression of all texts that contain a match of a schema's pattern."""
     choices, depth, start, at = [], 0, 0, 0
     while at < len(pattern):
         letter = pattern[at]
@@ -308,7 +307,7 @@ def _whole(pattern: str) -> str:
 
 
 def _open(choice: str) -> str:
-    """One alternative of a pattern, with anything before and after where it is not held there."""
+    """Return one alternative of a pattern, with any text around it where it has no anchor."""
     begins, ends = choice.startswith("^"), _ENDS.search(choice) is not None
     inside = choice[begins : len(choice) - ends]
     return f"{'' if begins else _ANY}({inside}){'' if ends else _ANY}"
@@ -322,17 +321,17 @@ _ENDS = re.compile(r"(?<!\\)(?:\\\\)*\$\Z")
 
 
 def any_of(rule: str, count: int) -> str:
-    """A grammar's choice among ``rule_0`` to ``rule_{count - 1}``."""
+    """Return the alternatives ``rule_0`` to ``rule_{count - 1}`` as an expression."""
     return f"({' | '.join(f'{rule}_{i}' for i in range(count))})"
 
 
 def quoted(text: str) -> str:
-    """A text as a grammar writes it."""
+    """Return a text as a grammar literal."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _number(text: str) -> float:
-    """A number; the largest there is for one that is larger, which could not be written again."""
+    """Parse a number; clamp one that is too large to be serialized again."""
     return min(max(float(text), -sys.float_info.max), sys.float_info.max)
 
 
@@ -345,7 +344,7 @@ DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)
 
 
 def read_json(text: str) -> Any:
-    """The value of a JSON text.
+    """Parse a JSON text.
 
     Raises:
         ValueError: it is none.
@@ -357,7 +356,7 @@ def read_json(text: str) -> Any:
 
 
 def read_arguments(text: str, at: int = 0) -> tuple[Any, int]:
-    """Return the JSON value at a place of a text, and where it ends.
+    """Parse the JSON value at an index of a text; return it and where it ends.
 
     Raises:
         ValueError: there is none.
@@ -369,12 +368,12 @@ def read_arguments(text: str, at: int = 0) -> tuple[Any, int]:
 
 
 def within_json_text(body: str) -> bool:
-    """Whether the beginning of a JSON value ends within a text."""
+    """Return whether a partial JSON value ends inside a string."""
     return any(not text[1] for text in _JSON_TEXTS.finditer(body))
 
 
 def call_of(data: Any, text: str = "") -> ToolCall:
-    """The call that a JSON object with name and arguments (or parameters) is.
+    """Convert a JSON object with a name and arguments (or parameters) to a call.
 
     Raises:
         ValueError: it is none.
@@ -391,7 +390,7 @@ def call_of(data: Any, text: str = "") -> ToolCall:
 
 
 def calls_of(text: str) -> list[ToolCall]:
-    """The calls of a JSON object, or of a list of them.
+    """Parse a JSON object, or a list of them, as calls.
 
     Raises:
         ValueError: there is none.
@@ -405,5 +404,5 @@ def calls_of(text: str) -> list[ToolCall]:
 
 
 def written(call: ToolCall, arguments: str = "arguments") -> str:
-    """A call as a JSON object in the style of the grammar."""
+    """Return a call as a JSON object in the style of the grammar."""
     return json.dumps({"name": call.name, arguments: call.arguments}, ensure_ascii=False)

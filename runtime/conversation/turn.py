@@ -1,4 +1,4 @@
-"""One turn of the model: the only place where one is driven, for the agent, the server and replay.
+"""Drives one turn of the model, for the agent, the server and replay alike.
 
 The session holds the prompt. `Turn.tokens` decodes the reply, holds it to what is required, reads
 it as it comes and ends it; `Turn.finish` says what came of it.
@@ -47,7 +47,7 @@ THINKING_END = (
     "thinking directly now.\n"
 )
 MISFIT = "That answer does not fit: {problem}. Answer again, with all that it needs."
-"""What the model is told once when an answer is not of the declared type."""
+"""The message to the model, once, when an answer is not of the declared type."""
 Reason = Literal["end", "stop", "repetition", "time", "max_tokens", "context", ""]
 Pieces: TypeAlias = "Sequence[tuple[str, str]]"
 """Parts of a reply in order: what each is (see `reply.Mode`), and its text."""
@@ -55,7 +55,7 @@ Pieces: TypeAlias = "Sequence[tuple[str, str]]"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a reply may be, and must be."""
+    """Bounds on the length of a reply."""
 
     max_tokens: int | None = None
     """None: as many as the context holds."""
@@ -74,7 +74,7 @@ class Limits:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """What a trace keeps of it: what is not as usual, and the sentence that may have come."""
+        """Return the non-default limits as a trace records them."""
         usual, left_out = Limits(), ("max_tokens", "thinking_seconds")
         own = {
             k: v for k, v in asdict(self).items() if v != getattr(usual, k) and k not in left_out
@@ -84,11 +84,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """What a turn is to be; see `Requirement` for what is required of the reply."""
+    """The request for one turn; see `Requirement` for the constraint on the reply."""
 
     sampling: Sampling
     required: Requirement | None = None
-    """None: every token may come, and a text goes on."""
+    """None: every token is allowed, as in a completion."""
     limits: Limits = field(default_factory=Limits)
     opened: bool = False
     """Whether the prompt ends in the model's thinking."""
@@ -99,7 +99,7 @@ class TurnRequest:
     ends: frozenset[int] | None = None
     """Tokens that end it; None: those of the model."""
     endless: bool = False
-    """Whether it goes on where the model would end it."""
+    """Whether it continues where the model would end it."""
     stops_repetition: bool = False
     """Whether it is ended where it repeats itself; see `repetition`."""
     logprobs: int | None = None
@@ -109,7 +109,7 @@ class TurnRequest:
 
     @property
     def recipe(self) -> dict[str, Any] | None:
-        """What a trace keeps of what the decode is held to; None where it is to nothing."""
+        """Return the decode's constraint as a trace records it; None where there is none."""
         limits = self.limits.recipe
         if self.required is None:
             return limits or None
@@ -124,7 +124,7 @@ class TurnRequest:
         prompt: Sequence[int],
         **more: Any,
     ) -> TurnRequest:
-        """The request of a recipe, after these tokens.
+        """Build the request from a recorded recipe.
 
         Raises:
             ReplayError: see `Requirement.read`.
@@ -142,10 +142,10 @@ class TurnRequest:
         )
 
     def constraint(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> Constraint | None:
-        """What allows the next tokens of a decode after `prompt`; None: nothing holds it.
+        """Build the decode's constraint after `prompt`; None allows every token.
 
         Raises:
-            GrammarError: no grammar can be made of it, or what was said does not fit it.
+            GrammarError: no grammar can be made of it, or the prefilled reply does not fit it.
         """
         made: Constraint | None = None
         if self.required is not None:
@@ -179,11 +179,11 @@ class TurnRequest:
         return made
 
     def ends_of(self, tokenizer: Tokenizer) -> frozenset[int]:
-        """The tokens that end it."""
+        """Return the tokens that end the turn."""
         return frozenset(tokenizer.stop_ids if self.ends is None else self.ends)
 
     def reader(self, tokenizer: Tokenizer) -> ReplyReader | PlainReader:
-        """What reads the reply."""
+        """Return a parser of the reply."""
         required = self.required
         if required is None or not required.format:
             ends = self.ends_of(tokenizer)
@@ -204,7 +204,7 @@ class TurnRequest:
 
 @dataclass(slots=True)
 class TurnResult:
-    """What came of a turn."""
+    """The result of a turn."""
 
     reply: Reply
     """Text, thinking and calls."""
@@ -230,7 +230,7 @@ class TurnResult:
 
 
 class Turn:
-    """One turn while it is written.
+    """One turn in progress.
 
     Args:
         session: holds the prompt.
@@ -292,11 +292,11 @@ class Turn:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Return the seconds since the turn began."""
         return time.perf_counter() - self._began
 
     def tokens(self) -> Iterator[tuple[int, Pieces]]:
-        """Decode the reply: each token, and the pieces of it that the token completes.
+        """Decode the reply: yield each token and the texts that it completes.
 
         Raises:
             ContextOverflowError: of memory, before the first token.
@@ -322,7 +322,7 @@ class Turn:
             raise GrammarError(f"a malformed call got past the grammar: {broken[0]}")
 
     def _ended(self, token: int) -> Reason:
-        """Why the turn ends after a token; empty where it goes on."""
+        """Return why the turn ends after a token; empty where it continues."""
         if self.reader.stopped:
             return "stop"
         if token in self._ends:
@@ -333,7 +333,7 @@ class Turn:
         return "time" if late and b"\n" in self._tokenizer.token_bytes(token) else ""
 
     def finish(self) -> TurnResult:
-        """What came of it, also where it was left early; what was decoded stays in the session."""
+        """Return the result, also of a turn left early; decoded tokens stay in the session."""
         if self._result is not None:
             return self._result
         if isinstance(self._decode, Generator):
@@ -362,7 +362,7 @@ class Turn:
         return self._result
 
     def _judge(self, result: TurnResult) -> None:
-        """See whether the reply is what was required, as far as no grammar has held it to that."""
+        """Check the reply against what its grammar could not enforce."""
         required, reply = self.request.required, result.reply
         if required is None or not required.format:
             return
@@ -376,14 +376,14 @@ class Turn:
         text = whole and (not reply.calls or not result.fits)
         if text and isinstance(required.output, Mapping) and checks_later(self._grammar):
             rest = "".join(piece for mode, piece in result.rest if mode == "answer")
-            said = reply.answer + rest if reply.repaired else reply.answer or rest
+            spoken = reply.answer + rest if reply.repaired else reply.answer or rest
             try:
-                result.misfit = schema_problem(required.output, from_json(said))
+                result.misfit = schema_problem(required.output, from_json(spoken))
             except ValueError as error:  # nested too deeply
                 result.misfit = str(error)
 
     def _record(self, phase: PhaseEvent, result: TurnResult) -> None:
-        """Say in the decode's phase what it was held to, and what it was."""
+        """Record the constraint and the outcome in the decode's phase."""
         request, reply = self.request, result.reply
         if request.required is not None:
             phase.constraint = self._grammar.name
@@ -402,7 +402,7 @@ class Turn:
 
 
 def checks_later(grammar: CallGrammar) -> bool:
-    """Whether a text is checked once it is there, since no grammar holds it to all of its schema.
+    """Return whether a reply needs a schema check afterwards, as its grammar is partial.
 
     The check needs ``jsonschema``.
     """

@@ -1,1 +1,1 @@
-"""How good a model is, and which of its weights matter."""
+"""Measures a model's quality and the importance of its weights."""

@@ -1,4 +1,4 @@
-"""Importance matrices: the mean square of each input column of every matrix, over a text.
+"""Importance matrices: the mean square of each matrix's input columns, over a text.
 
 An error in a weight moves the output by that error times the weight's input; so columns whose
 input is large must come back closest. A pass is built by a graph that looks at what each
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Seen:
-    """The input of one product, or of several with the same.
+    """The accumulated input of one product, or of several with the same input.
 
     Attributes:
         names: tensors that it is multiplied by; width: its columns; norm: weights that it is
             multiplied by first, after its row was scaled.
         sums: float32 [matrices, padded width], of one pass; counts: float32 [matrices], the rows.
-        each: rows of a token; 0 where `counts` are told by the kernel.
+        each: rows of a token; 0 where the kernel fills in `counts`.
     """
 
     names: tuple[str, ...]
@@ -85,7 +85,7 @@ class _Input:
 
 
 class WatchingGraph(GraphBuilder):
-    """A pass that sums up the squares of every product's input, but the output head's."""
+    """A pass that sums the squares of every product's input, except the output head's."""
 
     def __init__(self, *args, **named) -> None:
         super().__init__(*args, **named)
@@ -125,7 +125,7 @@ class WatchingGraph(GraphBuilder):
     def before_experts(
         self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
     ) -> None:
-        """Build the sums of what each expert of `w` gets."""
+        """Accumulate the input of each expert of `w`."""
         x = self._inputs[id(w)]
         seen = self._see(w.sources, x.row, x.norm, w.experts, 0)
         args = [x.row.data, x.scales, seen.sums, seen.counts, units, w.units, *lists,
@@ -162,12 +162,12 @@ class Collected:
 
     @property
     def unused_experts(self) -> int:
-        """Experts that no token was sent to, in all layers together."""
+        """Return the number of experts that received no token, over all layers."""
         names = [n for n in self.counts if len(self.counts[n]) > 1 and "ffn_down" in n]
         return sum(int((self.counts[name] == 0).sum()) for name in names)
 
     def write(self, path: str | Path, dataset: str) -> None:
-        """Write the file; it appears when it is whole. dataset: what to call the text."""
+        """Write the file atomically. dataset: the name of the text."""
         nbytes = sum(4 * (values.size + len(values)) for values in self.sums.values())
         with whole_file(Path(path), nbytes) as unfinished, GGUFWriter(unfinished) as writer:
             writer.add("general.type", "imatrix")
@@ -189,17 +189,17 @@ def collect(
     ids: Sequence[int],
     size: int = 512,
     *,
-    most: int | None = None,
+    max_chunks: int | None = None,
     on_chunk: Callable[[int, int], None] | None = None,
 ) -> Collected:
-    """Read the tokens `ids` of a text (`perplexity.text_ids`) in chunks of `size`, at most `most`.
+    """Accumulate over the tokens `ids` of a text (`perplexity.text_ids`) in chunks of `size`.
 
     on_chunk: hears how many chunks of how many are done.
 
     Raises:
         ModelError: the text is shorter than a chunk, or made numbers that are not finite.
     """
-    chunks = chunks_of(ids, size, engine.tokenizer, most)
+    chunks = chunks_of(ids, size, engine.tokenizer, max_chunks)
     session = engine.session(size)
     sequence = session.sequence
     watch = Plan(engine.loaded, "imatrix", session.phases.max_tokens, WatchingGraph)

@@ -1,4 +1,4 @@
-"""How well a model predicts a text, and how far two models are apart on it.
+"""Perplexity of a model on a text, and its divergence from a base model.
 
 The windows are llama.cpp's, so that figures compare: the text is cut into chunks of `size` tokens,
 each read with an empty cache; where the model wants it, the first token of each chunk gives way to
@@ -26,7 +26,7 @@ from ..tokens.tokenizer import Tokenizer
 
 @dataclass(slots=True)
 class Mean:
-    """A running mean and the error of it."""
+    """A running mean with its standard error."""
 
     count: int = 0
     total: float = 0.0
@@ -44,7 +44,7 @@ class Mean:
 
     @property
     def error(self) -> float:
-        """Standard error; 0 where there are too few values to tell."""
+        """Return the standard error; 0 for fewer than two values."""
         if self.count < 2:
             return 0.0
         spread = self.squares / self.count - self.value**2
@@ -53,7 +53,7 @@ class Mean:
 
 @dataclass(slots=True)
 class Divergence:
-    """How far a model's answers are from a base model's, over the scored tokens.
+    """Divergence of a model's predictions from a base model's, over the scored tokens.
 
     Attributes:
         kl: of the Kullback-Leibler divergence from base to model, in nats.
@@ -68,7 +68,7 @@ class Divergence:
     values: list[np.ndarray] = field(default_factory=list)
 
     def add(self, base: np.ndarray, model: np.ndarray, targets: np.ndarray) -> None:
-        """Log probabilities of both, float64 [n, n_vocab], and what came next."""
+        """Add log-probabilities of both, float64 [n, n_vocab], and the next tokens."""
         kl = np.maximum((np.exp(base) * (base - model)).sum(1), 0.0)
         self.kl.add(kl)
         self.values.append(kl)
@@ -76,13 +76,13 @@ class Divergence:
         self.base.add(-base[np.arange(len(targets)), targets])
 
     def quantile(self, share: float) -> float:
-        """The divergence that `share` of the tokens stay below."""
+        """Return the divergence that `share` of the tokens stay below."""
         return float(np.quantile(np.concatenate(self.values), share))
 
 
 @dataclass(slots=True)
 class Perplexity:
-    """What was found.
+    """The perplexity of a text so far.
 
     Attributes:
         nll: of -log p(token); chunks, size: how many chunks of how many tokens.
@@ -103,7 +103,7 @@ class Perplexity:
         return self.value * self.nll.error
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the result for JSON."""
         found: dict[str, Any] = {"perplexity": self.value, "error": self.error}
         found |= {"tokens": self.nll.count, "chunks": self.chunks, "chunk_size": self.size}
         if self.divergence is not None:
@@ -127,7 +127,7 @@ def perplexity(
     size: int = 512,
     *,
     base: Engine | None = None,
-    most: int | None = None,
+    max_chunks: int | None = None,
     on_chunk: Callable[[Perplexity], None] | None = None,
 ) -> Perplexity:
     """Score the tokens `ids` of a text (`text_ids`) in chunks of `size`, at most `most` of them.
@@ -139,12 +139,12 @@ def perplexity(
         ModelError: the text is shorter than a chunk, or the vocabularies differ.
     """
     found = Perplexity(size)
-    session, beside = engine.session(size), None
+    session, base_session = engine.session(size), None
     if base is not None:
         _check_same_vocabulary(engine, base)
-        found.divergence, beside = Divergence(), base.session(size)
-    for chunk in chunks_of(ids, size, engine.tokenizer, most):
-        _score(session, beside, chunk, found)
+        found.divergence, base_session = Divergence(), base.session(size)
+    for chunk in chunks_of(ids, size, engine.tokenizer, max_chunks):
+        _score(session, base_session, chunk, found)
         found.chunks += 1
         if on_chunk:
             on_chunk(found)
@@ -152,7 +152,7 @@ def perplexity(
 
 
 def text_ids(path: str | Path, tokenizer: Tokenizer) -> list[int]:
-    """Token ids of the text in a file, after the token that begins a text if the model wants one.
+    """Return the token ids of a text file, after the bos token if the model uses one.
 
     One line end at the end is left out, as llama.cpp leaves it out.
 
@@ -172,9 +172,9 @@ def text_ids(path: str | Path, tokenizer: Tokenizer) -> list[int]:
 
 
 def chunks_of(
-    ids: Sequence[int], size: int, tokenizer: Tokenizer, most: int | None = None
+    ids: Sequence[int], size: int, tokenizer: Tokenizer, max_chunks: int | None = None
 ) -> list[list[int]]:
-    """Whole chunks of `size` tokens; each begins as the model wants a text to begin.
+    """Split ids into whole chunks of `size` tokens, each with bos if the model uses one.
 
     Raises:
         ModelError: there is not even one.
@@ -187,7 +187,7 @@ def chunks_of(
             f"the text has {len(ids)} tokens, a chunk needs {size}; give a longer text, or "
             f"shorter chunks (-c)"
         )
-    chunks = [list(ids[n * size : (n + 1) * size]) for n in range(min(count, most or count))]
+    chunks = [list(ids[n * size : (n + 1) * size]) for n in range(min(count, max_chunks or count))]
     if tokenizer.add_bos and tokenizer.bos is not None:
         for chunk in chunks:
             chunk[0] = tokenizer.bos
@@ -203,15 +203,17 @@ def _check_same_vocabulary(engine: Engine, base: Engine) -> None:
         )
 
 
-def _score(session: Session, beside: Session | None, chunk: list[int], found: Perplexity) -> None:
-    """One chunk from an empty cache: the first half is read, the second scored."""
+def _score(
+    session: Session, base_session: Session | None, chunk: list[int], found: Perplexity
+) -> None:
+    """Score one chunk from an empty cache: the second half, given the first."""
     first = len(chunk) // 2
     scored, targets = chunk[first:-1], np.array(chunk[first + 1 :])
-    for each in (session, beside):
+    for each in (session, base_session):
         if each is not None:
             each.truncate(0)
             each.prefill(chunk[:first])
-    others = beside.scores(scored) if beside is not None else None
+    others = base_session.scores(scored) if base_session is not None else None
     done = 0
     for rows in session.scores(scored):
         wanted = targets[done : done + len(rows)]
@@ -223,7 +225,7 @@ def _score(session: Session, beside: Session | None, chunk: list[int], found: Pe
 
 
 def log_probabilities(logits: np.ndarray) -> np.ndarray:
-    """Logits float32 [n, n_vocab] -> log softmax, float64."""
+    """Return the float64 log softmax of logits float32 [n, n_vocab]."""
     shifted = logits - logits.max(1, keepdims=True)
     total = np.exp(shifted).sum(1, dtype=np.float64, keepdims=True)
     return shifted - np.log(total)

@@ -1,4 +1,4 @@
-"""One row on one engine: an agent is made, asked and closed; what came of it, without an exception.
+"""Runs one row on one engine: builds, asks and closes an agent, and never raises.
 
 Everything here can be pickled: an actor on another machine does the same as a thread of this one.
 """
@@ -51,11 +51,11 @@ _MADE = itertools.count(1)
 
 @dataclass
 class Outcome:
-    """What came of one try.
+    """The outcome of one try.
 
     Attributes:
         usage: tokens of all its prompts, of these computed and found in the KV cache, generated
-            tokens, and the times that the model was asked.
+            tokens, and the number of the model's replies.
         host: the machine, where that is another one.
         trace: the lines of its trace, where its file is on another machine.
         traced: whether it has one, if one was wanted.
@@ -75,7 +75,7 @@ class Outcome:
 
 @dataclass
 class Recipe:
-    """What agents of a run have in common; called with an engine and a row, it makes one.
+    """The common options of a run's agents; called with an engine and a row, it builds one.
 
     Attributes:
         dir: folder of rows that name none; None: they have no files.
@@ -95,7 +95,7 @@ class Recipe:
     agent: dict[str, Any] = field(default_factory=dict)
 
     def make(self, engine: Engine | RemoteEngine, row: Row) -> Agent[Any]:
-        """An agent for this row."""
+        """Build an agent for this row."""
         from ...tools import Policy, Workspace
 
         folder = self.dir if row.dir is None else row.dir
@@ -126,7 +126,7 @@ class Recipe:
 
 
 class Stopper:
-    """Agents that run, so that all of them can be ended."""
+    """The set of running agents, so that all can be stopped."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -134,21 +134,21 @@ class Stopper:
         self._lock = threading.Lock()
 
     def stop(self) -> None:
-        """End them; those that come are refused."""
+        """Stop all agents; later ones are refused."""
         with self._lock:
             self.stopped = True
             for agent in self._agents:
                 agent.stop()
 
     def add(self, agent: Agent[Any]) -> None:
-        """From now on it may be ended."""
+        """Register an agent that starts."""
         with self._lock:
             if self.stopped:
                 raise PassCancelledError("the run ends")
             self._agents.add(agent)
 
     def discard(self, agent: Agent[Any]) -> None:
-        """It has ended by itself."""
+        """Remove an agent that has ended."""
         with self._lock:
             self._agents.discard(agent)
 
@@ -188,7 +188,7 @@ def answer(
         outcome.status, outcome.answer = "answered", result.answer
         if agent.output is not None:
             outcome.output = _plain(result.output)
-    except BaseException as error:  # a tool's sys.exit() ends its row; else nobody hears of it
+    except BaseException as error:  # a tool's sys.exit() ends its row; else it would be lost
         outcome.status, outcome.error = _judged(error, stopper, engine)
         untraced = trace if isinstance(error, TraceError) else None
     if agent is not None:
@@ -210,8 +210,8 @@ def answer(
 
 
 def _made(make: AgentFactory, engine: Engine | RemoteEngine, row: Row) -> Agent[Any]:
-    place = {} if row.dir is None else {"dir": row.dir}
-    agent = make(engine, row.fields | place)
+    folder = {} if row.dir is None else {"dir": row.dir}
+    agent = make(engine, row.fields | folder)
     if not isinstance(agent, Agent):
         raise SettingError(f"the agent factory must return an Agent, not {type(agent).__name__}")
     return agent
@@ -220,25 +220,25 @@ def _made(make: AgentFactory, engine: Engine | RemoteEngine, row: Row) -> Agent[
 def _judged(
     error: BaseException, stopper: Stopper, engine: Engine | RemoteEngine
 ) -> tuple[Status, str]:
-    """What an error says of a try, and how it is told."""
-    told = str(error) or type(error).__name__
+    """Classify a try's error; return its status and message."""
+    text = str(error) or type(error).__name__
     if stopper.stopped:
-        return "cancelled", told
+        return "cancelled", text
     if isinstance(error, LimitReachedError | ContextOverflowError):
-        return "limit", told
+        return "limit", text
     if isinstance(error, SettingError | ToolError | ToolDefinitionError):
-        return "error", told  # it would go the same way again
+        return "error", text  # it would go the same way again
     if isinstance(error, EngineError | ModelError) and isinstance(engine, RemoteEngine):
-        return _blamed(engine, error), told
+        return _blamed(engine, error), text
     if isinstance(error, TriplepointError) and not isinstance(error, EngineError | TraceError):
-        return "error", told
-    return "retry", told if isinstance(
+        return "error", text
+    return "retry", text if isinstance(
         error, TriplepointError
-    ) else f"{type(error).__name__}: {told}"
+    ) else f"{type(error).__name__}: {text}"
 
 
 def _blamed(engine: RemoteEngine, error: Exception) -> Status:
-    """Whose fault an error was: where the server still takes requests, the row's."""
+    """Return the status of a server's error: a retry, where it still accepts requests."""
     from ..remote.exchange import BusyError, KeyRefusedError
 
     if isinstance(error, BusyError) and not error.dropped:
@@ -250,7 +250,7 @@ def _blamed(engine: RemoteEngine, error: Exception) -> Status:
 
 
 def why_silent(engine: RemoteEngine) -> str:
-    """Why the server does not say which models it has; empty if it does.
+    """Return why the server does not list its models; empty if it does.
 
     Raises:
         KeyRefusedError: it wants another key, or any.
@@ -280,7 +280,7 @@ def _close(agent: Agent[Any], outcome: Outcome) -> None:
 
 
 def usage_of(usage: Usage) -> dict[str, int]:
-    """The tokens of a run as results have them."""
+    """Return a run's tokens as results record them."""
     return {
         "prompt": usage.input_tokens,
         "computed": usage.input_tokens - usage.cached_tokens,
@@ -291,7 +291,7 @@ def usage_of(usage: Usage) -> dict[str, int]:
 
 
 def _plain(value: Any) -> Any:
-    """An answer of a declared type as JSON has it."""
+    """Return an answer of a declared type as JSON values."""
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, fallback=str)

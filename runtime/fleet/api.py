@@ -1,4 +1,4 @@
-"""A map from Python, and what the command line has in common with it."""
+"""The map over rows from Python, and the parts it shares with the command line."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 Order = Literal["input", "done"]
 TARGET = "local:4"
 SLOTS = 4
-"""Rows that a server or an actor gets at once, where nothing else is said."""
+"""Rows that a server or an actor gets at once, by default."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where rows are done: ``local``, ``http`` or ``ray``.
+    """Where rows are run: ``local``, ``http`` or ``ray``.
 
     Attributes:
         slots: rows at once, of each worker.
@@ -52,7 +52,7 @@ class Target:
 
 @dataclass
 class Fleet:
-    """Where and how a run is done.
+    """Where and how a run is executed.
 
     Attributes:
         target: see `parse_target`.
@@ -80,7 +80,7 @@ class Fleet:
     _pool: RayPool | None = None
 
     def prepare(self, rows: Iterable[Row]) -> None:
-        """Load what most rows need, where that is done here: what is wrong with it ends the run.
+        """Load the model of most rows, if it runs here; an error ends the run.
 
         Raises:
             ModelError, SettingError: it cannot be loaded.
@@ -90,19 +90,19 @@ class Fleet:
             self._ready = self._load(None)
 
     def begin(self, post: Post) -> None:
-        """Tell of workers that join."""
+        """Start to report workers that join."""
         if self._pool is not None:
             self._pool.start(post)
 
     def close(self) -> None:
-        """Let go of it, if nobody took it."""
+        """Release the engine and the pool, if no worker took them."""
         if self._ready is not None and self._ready is not self.engine:
             self._ready.close()
         if self._pool is not None:
             self._pool.close()
 
     def make_workers(self, work: Work) -> list[Worker]:
-        """The workers, not yet begun.
+        """Build the workers, not yet started.
 
         Raises:
             SettingError: a setting makes no sense, or an extra is missing.
@@ -159,7 +159,7 @@ class Fleet:
 
 
 def parse_target(text: object, slots: int | None = None) -> Target:
-    """``local:N``, URLs of servers with commas between them, or ``auto`` or ``ray://…``: a cluster.
+    """Parse a target: ``local:N``, server URLs, ``auto`` or ``ray://…`` for a cluster.
 
     Raises:
         SettingError: it is none of these.
@@ -200,7 +200,7 @@ def run_map(
     on_progress: Callable[[MapReport], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> MapReport:
-    """Do the rows that have no result yet; the results are sorted at the end, however it comes."""
+    """Run the rows that have no result yet; the results are sorted at the end in any case."""
     if fleet.target.kind == "ray":
         rows, make = _absolute(rows, make)
     own = [found.path for found in (results, poison) if found.path is not None]
@@ -234,9 +234,9 @@ def run_map(
 
 
 def _mark(results: Path | None, traces: Path | None) -> str:
-    """Which results a trace belongs to, where its folder is not theirs alone.
+    """Return the results' tag in a trace's name, where its folder is shared.
 
-    The same rows may be asked of two models, with one folder for the traces of both.
+    The same rows may go to two models, with one folder for the traces of both.
     """
     if results is None or traces is None or traces == traces_folder(results):
         return ""
@@ -246,7 +246,7 @@ def _mark(results: Path | None, traces: Path | None) -> str:
 def _absolute(
     rows: list[Row], make: Recipe | AgentFactory
 ) -> tuple[list[Row], Recipe | AgentFactory]:
-    """The same with absolute paths: actors run in folders of their own. Keys stay as they are."""
+    """Return the rows with absolute paths, since actors run in other folders; keys stay."""
     rows = [
         replace(one, dir=one.dir and os.path.abspath(one.dir), model=_from_here(one.model))
         for one in rows
@@ -259,19 +259,19 @@ def _absolute(
 
 
 def _from_here(model: str | None) -> str | None:
-    """The absolute path of a model's file that is here; another name as it is."""
+    """Return the absolute path of a local model file; other names are unchanged."""
     if model is None or model == "nano" or not os.path.exists(path := os.path.expanduser(model)):
         return model
     return os.path.abspath(path)
 
 
 def _check_traces_apart(traces: Path, rows: list[Row], make: Recipe | AgentFactory) -> None:
-    """A folder that is read cannot be hidden from those that read it."""
+    """Refuse a trace folder that tasks read: it cannot be hidden from them."""
     folders = {row.dir for row in rows if row.dir is not None}
     if isinstance(make, Recipe) and make.dir is not None and any(row.dir is None for row in rows):
         folders.add(make.dir)
-    place = os.path.realpath(traces)
-    if any(os.path.realpath(folder) == place for folder in folders):
+    target = os.path.realpath(traces)
+    if any(os.path.realpath(folder) == target for folder in folders):
         raise SettingError(
             f"traces would be written to {traces}, the folder that rows read; give another folder "
             "for traces"
@@ -279,7 +279,7 @@ def _check_traces_apart(traces: Path, rows: list[Row], make: Recipe | AgentFacto
 
 
 def _make_traces_folder(path: Path) -> None:
-    """Where it cannot be made each row would fail as often as it may."""
+    """Make the trace folder early, or each row would fail on it."""
     try:
         make_folder(path, 0o777)
     except OSError as error:
@@ -289,7 +289,7 @@ def _make_traces_folder(path: Path) -> None:
 
 
 def open_results(path: Path | None) -> tuple[Results, Results]:
-    """The results of a file, and the rows that were set aside beside it.
+    """Open a results file and its dead-letter file.
 
     Raises:
         RowError: one of the files holds something else, or another run writes it.
@@ -305,7 +305,7 @@ def open_results(path: Path | None) -> tuple[Results, Results]:
 
 
 def close_results(results: Results, poison: Results) -> None:
-    """Close both; a file of rows set aside that has none is removed."""
+    """Close both files; an empty dead-letter file is removed."""
     if poison.path is not None and not len(poison):
         poison.path.unlink(missing_ok=True)
     results.close()
@@ -347,8 +347,8 @@ def map_rows(
         engine: for a local map, an engine that is already loaded; it is left open.
         model: model for rows that name none.
         results: results file, one JSON line per row. Rows already in it are skipped. Without it,
-            results are kept only in memory.
-        traces: folder for traces; True: one beside the results; False: none.
+            results are only in memory.
+        traces: folder for traces; True: one next to the results; False: none.
         order: order of the results: ``input``, or ``done``, as rows finished.
         attempts: attempts per row before it is set aside.
         until: time (as from `time.time`) after which no more rows are started.
@@ -425,7 +425,7 @@ def _rows(given: object) -> list[Row]:
         except OSError as error:
             raise RowError(f"{path}: {error.strerror}") from None
     what = "rows must be mappings, questions, or the path of a file with rows"
-    if isinstance(given, Mapping):  # its names would be asked as questions
+    if isinstance(given, Mapping):  # its names would be taken as questions
         raise RowError(f"{what}, not one mapping; put it in a list")
     items = as_list(frame_rows(given), what, RowError)
     fields: list[tuple[str, Mapping[str, Any]]] = []
@@ -457,7 +457,7 @@ def _bounds(until: object, max_cost: object, price: object) -> Bounds:
 
 
 def read_price(given: object) -> Price:
-    """The price that a mapping says.
+    """Build a price from a mapping.
 
     Raises:
         SettingError: it says something else, or no number.
@@ -474,7 +474,7 @@ def read_price(given: object) -> Price:
 
 
 def parse_until(text: str) -> float:
-    """A time of the clock: ``18:00``, ``2026-11-23T18:00``, or from now: ``90s``, ``30m``, ``8h``.
+    """Parse a time of day, a date and time, or a duration: ``18:00``, ``90s``, ``8h``.
 
     Raises:
         ValueError: it is none.

@@ -1,4 +1,4 @@
-"""Which row a worker does next: routing, retries, rows that are set aside.
+"""Chooses the next row of a worker: routing, retries, and dead letters.
 
 Rows that share a folder, or how they begin, are a group. A worker stays with a group while it has
 rows, then takes the one that was begun longest ago, or not at all: so an idle worker helps where
@@ -25,7 +25,7 @@ _LONGEST_PAUSE = 30.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a row."""
+    """Limits on the tries of a row."""
 
     attempts: int = 3
     """Tries that may fail before it is set aside."""
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(eq=False)
 class Task:
-    """A row on its way; it is on one worker at a time."""
+    """A row in progress; it is on one worker at a time."""
 
     row: Row
     tries: int = 0
@@ -53,7 +53,7 @@ class Task:
 
     @property
     def model(self) -> str | None:
-        """Of the row."""
+        """Return the row's model."""
         return self.row.model
 
 
@@ -73,17 +73,17 @@ class WorkerState:
 
     @property
     def free(self) -> bool:
-        """Whether it takes one more."""
+        """Return whether it takes one more row."""
         alone = any(task.deaths for task in self.tasks)
         return len(self.tasks) < self.slots and not alone
 
     def takes(self, model: str | None) -> bool:
-        """Whether it can do rows of this model now."""
+        """Return whether it can run rows of this model now."""
         return not self.one_model or not self.tasks or self.model == model
 
 
 class Dispatcher:
-    """Rows that are to be done, and where they are.
+    """The pending rows and their workers.
 
     Args:
         rows: to be done, in the order in which they are begun where nothing else matters.
@@ -114,7 +114,7 @@ class Dispatcher:
     # --- what next
 
     def next_for(self, worker: WorkerState) -> Task | None:
-        """The row that this worker begins now; None: there is none for it."""
+        """Return the next row for this worker, or None."""
         if not worker.free:
             return None
         self.wake()
@@ -129,7 +129,7 @@ class Dispatcher:
         return task
 
     def wake(self) -> None:
-        """Queue the rows whose pause is over; also called where no worker asks for one."""
+        """Requeue the rows whose pause is over, even while no worker asks for one."""
         now = self._clock()
         while self._later and self._later[0][0] <= now:
             task = heapq.heappop(self._later)[2]
@@ -138,7 +138,7 @@ class Dispatcher:
                 self._groups[task.model].move_to_end(task.row.affinity, last=False)
 
     def wait_s(self, limit: float) -> float:
-        """Seconds until a row comes back from its pause, at most `limit`."""
+        """Return the seconds until a row's pause ends, at most `limit`."""
         if not self._later:
             return limit
         return min(limit, max(0.0, self._later[0][0] - self._clock()))
@@ -146,12 +146,12 @@ class Dispatcher:
     # --- what came of it
 
     def finish(self, worker: WorkerState, task: Task) -> None:
-        """It is done."""
+        """Record a row as done."""
         worker.tasks.discard(task)
         self.left -= 1
 
     def fail(self, worker: WorkerState, task: Task, why: str) -> bool:
-        """A try failed: it is repeated later, or set aside: True then."""
+        """Retry a failed row later; return True where it is dead-lettered instead."""
         if len(task.failures) + 1 >= self.limits.attempts:
             return self._set_aside(worker, task, why)
         task.failures.append(why)
@@ -161,7 +161,7 @@ class Dispatcher:
         return False
 
     def lose(self, worker: WorkerState, task: Task, why: str) -> bool:
-        """The worker died with it: it is tried alone from now on, or set aside: True then."""
+        """Retry a row alone after its worker died; return True where it is dead-lettered."""
         task.deaths += 1
         if task.deaths >= self.limits.deaths:
             return self._set_aside(worker, task, why)
@@ -170,7 +170,7 @@ class Dispatcher:
         return False
 
     def drop(self, worker: WorkerState, task: Task, why: str) -> bool:
-        """Its server went away with it, which may be the row's fault; True where it is set aside.
+        """Retry a row whose server went away; return True where it is dead-lettered.
 
         After as many times as tries may fail it is a death each time, so the row is tried alone.
         """
@@ -185,23 +185,23 @@ class Dispatcher:
         return False
 
     def give_back(self, worker: WorkerState, task: Task) -> None:
-        """Its server takes no rows now: no fault of this one."""
+        """Requeue a row whose server takes none now, without counting a try."""
         self._release(worker, task)
         self._uncount(task)
         self._queue(task, first=True)
 
     def dismiss(self, worker: WorkerState) -> None:
-        """The worker was given up: its rows go elsewhere, through no fault of theirs."""
+        """Requeue all rows of a worker that was given up, without counting a try."""
         for task in sorted(worker.tasks, key=lambda task: task.row.number):
             self.give_back(worker, task)
 
     def _uncount(self, task: Task) -> None:
-        """Its last try was none."""
+        """Undo the count of the last try."""
         self.retries -= task.tries > 1
         task.tries -= 1
 
     def _release(self, worker: WorkerState, task: Task) -> None:
-        """Take a row away from a worker, which goes on with another group.
+        """Take a row from a worker, which moves on to another group.
 
         The row may be why its server went away (a proxy's 504, say): others must not wait for it.
         """
@@ -233,7 +233,7 @@ class Dispatcher:
         return self._suspects.popleft() if self._suspects else None
 
     def _grouped(self, worker: WorkerState) -> Task | None:
-        """A row of its group, of another one, or of another model."""
+        """Return a row of its group, else of another group, else of another model."""
         for model in sorted(self._groups, key=lambda model: model != worker.model):
             if worker.takes(model):
                 groups = self._groups[model]

@@ -1,4 +1,4 @@
-"""How much longer a run takes: what the latency model expects of a row, corrected by what was seen.
+"""Forecasts the time left of a run: the latency model's estimate, calibrated on observations.
 
 Before the first row is done there is only the prediction; with each that is, it counts less.
 """
@@ -16,7 +16,7 @@ WEIGHT = 4  # rows of each worker for which the prediction counts
 
 
 def predict_row_s(engine: Engine, slots: int) -> float:
-    """Seconds that a typical row takes an engine on which `slots` agents share the passes.
+    """Predict the seconds of a typical row on an engine shared by `slots` agents.
 
     A row is a prompt, a call, its result and an answer. 0 where the engine is not calibrated.
     """
@@ -31,10 +31,10 @@ def predict_row_s(engine: Engine, slots: int) -> float:
 
 
 class Forecast:
-    """Rate and time left.
+    """The rate and the time left.
 
     Attributes:
-        predicted_s: seconds that a row is expected to keep an engine busy; 0: nothing tells.
+        predicted_s: seconds that a row is expected to keep an engine busy; 0: unknown.
         workers: engines that take rows.
     """
 
@@ -45,16 +45,16 @@ class Forecast:
         self._seconds = 0.0
 
     def see(self, finished: int, seconds: float) -> None:
-        """So many rows were finished in all, in so long."""
+        """Record the total of finished rows and the seconds so far."""
         self._finished, self._seconds = finished, seconds
 
     @property
     def rows_per_s(self) -> float:
-        """As it was seen; 0 before the first."""
+        """Return the observed rate; 0 before the first row."""
         return self._finished / self._seconds if self._seconds else 0.0
 
     def left_s(self, rows: int) -> float | None:
-        """Seconds that so many more rows take; None where nothing tells."""
+        """Return the seconds for `rows` more rows; None where nothing is known."""
         if not rows:
             return 0.0
         weight = WEIGHT * max(1, self.workers) if self.predicted_s else 0  # of so many rows

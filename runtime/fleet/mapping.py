@@ -1,4 +1,4 @@
-"""A run over many rows: rows go to workers, results to a file, until all are done.
+"""Maps an agent over rows: sends rows to workers and writes results until all are done.
 
 rows ─► Dispatcher ─► workers ─► events ─► Results (durable) ─► progress
            ▲                        │
@@ -29,7 +29,7 @@ _POLL_S = 0.5
 
 @dataclass(frozen=True)
 class Price:
-    """What rows cost: of a million tokens, and of an hour of a worker's row."""
+    """Prices of a million tokens, and of an hour of one row's slot."""
 
     tokens_in: float = 0.0
     tokens_cached: float | None = None
@@ -37,11 +37,11 @@ class Price:
     hour: float = 0.0
 
     def of(self, outcome: Outcome) -> float:
-        """Of one row."""
+        """Return the cost of one row."""
         return self.of_usage(outcome.usage, outcome.seconds)
 
     def of_usage(self, usage: Mapping[str, float], seconds: float) -> float:
-        """Of so many tokens and seconds."""
+        """Return the cost of tokens and seconds."""
         cached = self.tokens_in if self.tokens_cached is None else self.tokens_cached
         tokens = usage.get("computed", 0) * self.tokens_in
         tokens += usage.get("cached", 0) * cached + usage.get("generated", 0) * self.tokens_out
@@ -49,13 +49,13 @@ class Price:
 
     @property
     def free(self) -> bool:
-        """Whether nothing costs anything."""
+        """Return whether nothing costs anything."""
         return not (self.tokens_in or self.tokens_cached or self.tokens_out or self.hour)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """When a run begins no more rows.
+    """When a run stops starting rows.
 
     Attributes:
         until: time of the clock, as `time.time`.
@@ -69,7 +69,7 @@ class Bounds:
 
 @dataclass
 class MapReport:
-    """What a run did.
+    """A summary of a run.
 
     Attributes:
         rows: of the input; earlier: those that had a result before; left: those that have none.
@@ -102,12 +102,12 @@ class MapReport:
 
     @property
     def rows_per_s(self) -> float:
-        """Of this run."""
+        """Return the rows per second of this run."""
         return self.finished / self.seconds if self.seconds else 0.0
 
 
 class MapRun:
-    """Gives rows to workers, and writes their results, until all are done.
+    """Sends rows to workers and writes their results, until all are done.
 
     Args:
         rows: of the input.
@@ -163,16 +163,16 @@ class MapRun:
         self._began = self._first = time.monotonic()
         self._gone: set[str] = set()
         self._wasted = 0.0  # cost of tries that are in no result
-        self._tell()
+        self._report()
 
     def run(
         self, workers: Sequence[Worker], begin: Callable[[Post], None] = lambda post: None
     ) -> MapReport:
-        """Until all rows are done, a bound is reached, or nobody is left to do them.
+        """Run until all rows are done, a bound is reached, or no worker is left.
 
         Args:
             workers: those that there are now.
-            begin: is given where to tell of those that join later.
+            begin: called with the callback for workers that join later.
 
         Raises:
             FleetError: no worker is left.
@@ -191,7 +191,7 @@ class MapRun:
             raise
         finally:
             self._close()
-            self._tell()
+            self._report()
             self.report.left_s = None
         return self.report
 
@@ -202,7 +202,7 @@ class MapRun:
     def _loop(self) -> None:
         dispatcher = self._dispatcher
         while dispatcher.left:
-            dispatcher.wake()  # else a row that nobody takes would end each wait at once
+            dispatcher.wake()  # else a row that no worker takes would end each wait at once
             self.report.stopped = self._bound()
             if not self.report.stopped:
                 self._hand_out()
@@ -216,11 +216,11 @@ class MapRun:
                     f"{(self.report.notes or ['it never started'])[-1]}"
                 )
             self._take(self._wait())
-            self._tell()
+            self._report()
         self.report.stopped = ""
 
     def _hand_out(self) -> None:
-        """Each worker in turn gets a row, until none takes another."""
+        """Give each free worker a row in turn, until none takes another."""
         workers: Sequence[Worker] = self._workers
         while workers:
             workers = [worker for worker in workers if self._give(worker)]
@@ -234,7 +234,7 @@ class MapRun:
         return task is not None
 
     def _bound(self) -> str:
-        """Why no more rows are begun; empty if they are."""
+        """Return why no more rows are started; empty if they are."""
         bounds = self._bounds
         if bounds.until is not None and time.time() >= bounds.until:
             return f"it is {time.strftime('%H:%M', time.localtime(bounds.until))}"
@@ -250,7 +250,7 @@ class MapRun:
         return ""
 
     def _spent(self) -> float:
-        """The cost of all rows so far."""
+        """Return the cost of all rows so far."""
         spent = self._wasted
         for found in (self._results, self._poison):
             # Rows of an earlier run without a price have cost something, too.
@@ -259,7 +259,7 @@ class MapRun:
         return spent
 
     def _wait(self) -> list[Event]:
-        """What has happened, or nothing after a while."""
+        """Return the next events, or none after a while."""
         try:
             first = self._events.get(timeout=self._dispatcher.wait_s(_POLL_S) or 0.01)
         except queue.Empty:
@@ -275,7 +275,7 @@ class MapRun:
     # --- what came of it
 
     def _take(self, events: Sequence[Event]) -> None:
-        """Results of a batch are written at once: a sync costs more than a row of a small model."""
+        """Handle a batch of events; its results are written together, since a sync is slow."""
         finished: list[dict[str, Any]] = []
         aside: list[dict[str, Any]] = []
         for event in events:
@@ -328,7 +328,7 @@ class MapRun:
             finished.append(result)
 
     def _result(self, task: Task, worker: Worker, outcome: Outcome) -> dict[str, Any]:
-        """The line of a row."""
+        """Return the result line of a row."""
         row = task.row
         result: dict[str, Any] = {"row": row.number + 1, "key": row.key, **row.fields}
         result["status"], result["answer"] = outcome.status, outcome.answer
@@ -340,9 +340,9 @@ class MapRun:
             result["model"] = outcome.model
         trace = self._work.trace_of(task)
         if trace is not None and outcome.usage and outcome.traced:
-            place = self._results.path
-            beside = None if place is None else place.resolve().parent
-            result["trace"] = str(trace) if beside is None else os.path.relpath(trace, beside)
+            path = self._results.path
+            folder = None if path is None else path.resolve().parent
+            result["trace"] = str(trace) if folder is None else os.path.relpath(trace, folder)
         result["usage"], result["seconds"] = outcome.usage, round(outcome.seconds, 6)
         result["attempt"] = task.tries
         if task.deaths:
@@ -354,7 +354,7 @@ class MapRun:
         return result
 
     def _poisoned(self, task: Task, worker: Worker, outcome: Outcome) -> dict[str, Any]:
-        """The line of a row that is set aside."""
+        """Return the dead-letter line of a row."""
         result = self._result(task, worker, outcome)
         result.update(status="poison", error=task.failures[-1])
         if outcome.status == "lost":
@@ -366,7 +366,7 @@ class MapRun:
         if self._on_note is not None:
             self._on_note(text)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         report, dispatcher = self.report, self._dispatcher
         counts = self._results.counts
         report.answered, report.limit = counts["answered"], counts["limit"]
@@ -390,7 +390,7 @@ class MapRun:
 
 
 def _numbered(rows: Sequence[Row], taken: set[Any]) -> list[Row]:
-    """The rows under numbers that no result has: rows may have been put before others meanwhile.
+    """Renumber rows whose number a result has already, since rows may have been inserted.
 
     One whose number is taken gets the next that is free for all.
     """
@@ -400,7 +400,7 @@ def _numbered(rows: Sequence[Row], taken: set[Any]) -> list[Row]:
 
 
 def _write_trace(path: Path, trace: bytes) -> None:
-    """A trace holds what the files say: only its owner may read it, as one that is written here."""
+    """Write a trace that only its owner can read, since it quotes files."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -408,16 +408,16 @@ def _write_trace(path: Path, trace: bytes) -> None:
 
 
 def poison_path(path: Path) -> Path:
-    """Where rows are set aside, of a results file."""
-    return _beside(path, f"{path.stem}.poison{path.suffix or '.jsonl'}")
+    """Return the dead-letter file of a results file."""
+    return _sibling(path, f"{path.stem}.poison{path.suffix or '.jsonl'}")
 
 
 def traces_folder(path: Path) -> Path:
-    """Where traces go, of a results file."""
-    return _beside(path, f"{path.stem}.traces")
+    """Return the trace folder of a results file."""
+    return _sibling(path, f"{path.stem}.traces")
 
 
-def _beside(path: Path, name: str) -> Path:
+def _sibling(path: Path, name: str) -> Path:
     if not path.name:
         raise RowError(f"the results must be a file, and {str(path)!r} is a folder")
     return path.with_name(name)

@@ -1,4 +1,4 @@
-"""Values of rows as JSON has them: those of numpy, pandas and polars by what they say."""
+"""Converts row values, also of numpy, pandas and polars, to JSON types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MISSING = ("NAType", "NaTType")  # of pandas, which need not be there
 
 
 def plain(value: Any) -> Any:
-    """A value of JSON's own types, as far as there is one; what is missing is None.
+    """Convert a value to JSON types where possible; a missing value is None.
 
     Missing are NaN, NA and NaT. What is none of these, such as a date, is left for its text.
     """
@@ -37,7 +37,7 @@ def _without_nat(value: Any) -> Any:
 
 
 def frame_rows(given: object) -> object:
-    """The rows of a table of pandas, polars or Arrow as mappings; anything else as it is."""
+    """Return the rows of a pandas, polars or Arrow table as mappings; others are unchanged."""
     for name in ("to_dicts", "to_pylist"):  # polars, Arrow
         convert = getattr(given, name, None)
         if callable(convert) and hasattr(given, "schema"):

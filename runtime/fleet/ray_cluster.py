@@ -38,7 +38,7 @@ _REACH_S = 10.0  # in which the head of a cluster takes a connection
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """What an actor loads.
+    """The engine that an actor loads.
 
     Attributes:
         model: of rows that name none.
@@ -56,7 +56,7 @@ class EngineSpec:
 
 
 class EngineActor:
-    """What runs on a node: an engine, and an agent for each row that it is given."""
+    """An actor on a node: an engine, and an agent for each row that it receives."""
 
     def __init__(
         self,
@@ -73,17 +73,17 @@ class EngineActor:
         self._folder = tempfile.TemporaryDirectory(prefix="triplepoint-")
 
     def place(self) -> tuple[str, str]:
-        """The node where it came to life, and what kernels are generated from there."""
+        """Return the actor's node and the version of its kernels."""
         import ray
 
         return ray.get_runtime_context().get_node_id()[:8], versions()["kernels"]
 
     def prepare(self) -> float:
-        """Load the model of most rows; seconds that one of them is expected to take."""
+        """Load the model of most rows; return the predicted seconds of a row."""
         return predict_row_s(self._engine_of(None), self._slots)
 
     def do(self, row: Row, name: str, traced: bool) -> Outcome:
-        """Answer a row; the outcome brings its trace."""
+        """Answer a row; the outcome includes its trace."""
         began = time.perf_counter()
         path = Path(self._folder.name) / f"{name}.jsonl" if traced else None
         try:
@@ -145,16 +145,16 @@ class RayWorker:
         self._post: Post
 
     def start(self, post: Post) -> None:
-        """See `Worker.start`."""
+        """Become ready in the background; report events through `post` from then on."""
         self._post = post
         self._in_thread(self._prepare)
 
     def give(self, task: Task) -> None:
-        """See `Worker.give`."""
+        """Run a row."""
         self._in_thread(self._do, task)
 
     def close(self) -> None:
-        """See `Worker.close`."""
+        """Stop what runs, and release everything."""
         import ray
 
         self._closed.set()
@@ -192,7 +192,7 @@ class RayWorker:
         self._post(Event("ended", self, task, outcome))
 
     def _prepare(self) -> None:
-        """Wait until the actor, or the one that Ray puts in its place, is ready."""
+        """Wait until the actor, or its replacement by Ray, is ready."""
         with self._preparing:
             why = ""
             for start in range(_STARTS):
@@ -211,7 +211,7 @@ class RayWorker:
                 self._post(Event("gone", self, why=why))
 
     def _prepared(self) -> float:
-        """Seconds that a row is expected to take on the actor, which is ready then.
+        """Return the predicted seconds of a row, once the actor is ready.
 
         `gone` where another start would not help: its model cannot be loaded, for one.
         """
@@ -253,7 +253,7 @@ class RayWorker:
         return made.remote(spec, self._work.make, self.state.slots, self._work.hidden)
 
     def _wait(self, reference: Any) -> Any:
-        """What an actor without a place yet says; it may wait for a machine that is to come."""
+        """Report that an actor has no node yet; it may wait for a machine to join."""
         import ray
 
         waited = 0.0
@@ -272,7 +272,7 @@ class RayWorker:
 
 
 def _first_line(error: BaseException) -> str:
-    """What an error of Ray's says, without the pages that follow."""
+    """Return the first line of a Ray error, without its pages of detail."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines or [type(error).__name__])[0][:300]
 
@@ -321,13 +321,13 @@ class RayPool:
             self._add(spec)
 
     def start(self, post: Post) -> None:
-        """Look for machines that join; their workers are told as events."""
+        """Watch for joining machines; report their workers as events."""
         self._post = post
         if self._count is None:
             self._scan.start()
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Disconnect from the cluster."""
         self._closed.set()
         if self._scan.is_alive():
             self._scan.join(timeout=15)
@@ -337,14 +337,14 @@ class RayPool:
             _let_speak(True)
 
     def _first(self) -> list[EngineSpec]:
-        """What is asked of the cluster as it is."""
+        """Return the actors to request from the cluster as it is."""
         specs = self._on_new_nodes()
         if self._count is not None:
             nodes = max(1, len(specs))
-            most = max((spec.threads for spec in specs), default=1)
-            each = self._threads or max(1, most // -(-self._count // nodes))
+            threads = max((spec.threads for spec in specs), default=1)
+            each = self._threads or max(1, threads // -(-self._count // nodes))
             return [self._like(each, None)] * self._count
-        # A cluster that has no machine yet gets one from its autoscaler when somebody asks.
+        # A cluster that has no machine yet gets one from its autoscaler on request.
         return specs or [self._like(self._threads or 1, None)]
 
     def _like(self, threads: int, node: str | None) -> EngineSpec:
@@ -352,7 +352,7 @@ class RayPool:
         return EngineSpec(spec.model, spec.options, threads, spec.memory, node)
 
     def _on_new_nodes(self) -> list[EngineSpec]:
-        """For each engine that fits on a node that was not seen before."""
+        """Add a worker for each engine that fits on a new node."""
         import ray
 
         specs: list[EngineSpec] = []
@@ -392,7 +392,7 @@ class RayPool:
 
 
 def _connected(address: str) -> Any:
-    """Ray, connected; None where the caller had a connection already, which stays.
+    """Connect to Ray and return it; None where the caller is connected already.
 
     Raises:
         SettingError: it is not installed.
@@ -414,8 +414,8 @@ def _connected(address: str) -> Any:
 
 
 def _check_listening(address: str) -> None:
-    """Ray tries for minutes (more than four were seen) to reach a cluster that is gone but still
-    named: by RAY_ADDRESS, or by the file that `ray start` leaves.
+    """Check that the cluster named by RAY_ADDRESS or by `ray start` responds; Ray itself retries a
+    dead one for minutes (more than four were seen).
 
     Raises:
         FleetError: nothing takes a connection there.
@@ -424,11 +424,11 @@ def _check_listening(address: str) -> None:
         from ray._private.services import canonicalize_bootstrap_address
 
         host, _, port = (canonicalize_bootstrap_address(address) or "").rpartition(":")
-        place = (host.strip("[]"), int(port))
+        endpoint = (host.strip("[]"), int(port))
     except Exception:  # none, or not of this form: Ray says so soon enough
         return
     try:
-        socket.create_connection(place, timeout=_REACH_S).close()
+        socket.create_connection(endpoint, timeout=_REACH_S).close()
     except OSError as error:
         why = f"{host}:{port}: {error.strerror or error}"
         raise _unreachable(address, why) from None
@@ -442,7 +442,7 @@ def _unreachable(address: str, why: str) -> FleetError:
 
 
 def _let_speak(yes: bool) -> None:
-    """Whether Ray prints what it has to say of workers that die: to stdout, which is ours.
+    """Set whether Ray prints reports of dead workers to our stdout.
 
     ``log_to_driver`` does not hold for that, and nothing public does.
     """
@@ -452,7 +452,7 @@ def _let_speak(yes: bool) -> None:
 
 
 def _memory_of(model: str | None, options: dict[str, Any]) -> int:
-    """Bytes that an engine is expected to take, as far as the model's file is known here."""
+    """Predict the bytes of an engine, as far as the model's file is known here."""
     from ..engine.engine import resolve_model
 
     try:

@@ -1,6 +1,6 @@
-"""Results: a JSON object a line, durable when they are told of, none twice.
+"""Results: a JSON object a line, synced before it is acknowledged, without duplicates.
 
-While a run goes on, lines are in the order in which rows finished, each batch of them written at
+During a run, lines are in the order in which rows finished, each batch of them written at
 once and synced. A torn last line, of a driver that was killed, is dropped when the file is opened
 again. At the end of a run the file is put in the order of the rows, if that is wanted.
 """
@@ -22,11 +22,11 @@ from ...traces.append_log import claim
 
 _OPENING = b'{"row": '  # of every line
 FAILED = ("error", "poison")
-"""Statuses of rows that `Results.forget_failed` lets be asked again."""
+"""Statuses of rows that `Results.forget_failed` requeues."""
 
 
 class Results:
-    """The results of a run; `path` None: in memory.
+    """The results of a run; `path` None keeps them in memory.
 
     Raises:
         RowError: the file holds something else, or another run writes it.
@@ -50,10 +50,10 @@ class Results:
         self.dearest = 0.0
         self.priced = 0
         self.unpriced: defaultdict[str, float] = defaultdict(float)
-        self._places: dict[str, tuple[int, int]] = {}  # offset and bytes of each line
+        self._spans: dict[str, tuple[int, int]] = {}  # offset and bytes of each line
         self._end = 0
         self._file: BinaryIO | None = None
-        self._kept: list[bytes] = []
+        self._memory: list[bytes] = []
         if path is None:
             return
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
@@ -61,7 +61,7 @@ class Results:
         try:
             self._claim(path)
             self._read(path)
-            self._append(_OPENING)  # a full disk is an error before any row is asked
+            self._append(_OPENING)  # a full disk is an error before any row starts
             self._file.truncate(self._end)
         except BaseException:
             self._file.close()
@@ -71,12 +71,12 @@ class Results:
         return len(self.done)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The results, as they stand in the file."""
-        for key in self._places:
+        """Return the results, as in the file."""
+        for key in self._spans:
             yield json.loads(self._line(key))
 
     def add(self, results: Iterable[Mapping[str, Any]]) -> None:
-        """Write results; when this returns they outlive the machine. A row's second is dropped.
+        """Write results durably; a row's second result is dropped.
 
         Raises:
             OSError: the disk refused them; none of them is there.
@@ -93,7 +93,7 @@ class Results:
             self._note(one, line)
 
     def _append(self, data: bytes) -> None:
-        """Write and sync; OSError, and nothing of it is there, where the disk refuses it."""
+        """Write and sync; raise OSError, and leave nothing written, where the disk refuses."""
         if self._file is None:
             return
         try:
@@ -107,21 +107,21 @@ class Results:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def forget_failed(self, keys: Collection[str] | None = None) -> int:
-        """Drop the results of rows that failed, or of `keys`; returns how many there were."""
+        """Drop the results of failed rows, or of `keys`; return their number."""
         if keys is None:
             keys = {key for key, status in self.done.items() if status in FAILED}
         if keys:
-            self._rewrite([key for key in self._places if key not in keys])
+            self._rewrite([key for key in self._spans if key not in keys])
         return len(keys)
 
     def sort(self, order: Mapping[str, int]) -> None:
-        """Put the lines in the order of the rows, whole or not at all.
+        """Sort the lines in the order of the rows, atomically.
 
         Raises:
             OSError: the new file cannot be written; the old one is as it was.
         """
-        keys = sorted(self._places, key=lambda key: order.get(key, len(order)))
-        if keys != list(self._places):
+        keys = sorted(self._spans, key=lambda key: order.get(key, len(order)))
+        if keys != list(self._spans):
             self._rewrite(keys)
 
     def close(self) -> None:
@@ -134,15 +134,17 @@ class Results:
         self.done[key] = result["status"]
         self.row_numbers[key] = result.get("row")
         self.counts[result["status"]] += 1
-        self._places[key] = (self._end, len(line))
+        self._spans[key] = (self._end, len(line))
         self._end += len(line)
         if self._file is None:
-            self._places[key] = (len(self._kept), 0)
-            self._kept.append(line)
+            self._spans[key] = (len(self._memory), 0)
+            self._memory.append(line)
         usage = result.get("usage")
         counts = {"seconds": result.get("seconds"), "cost": result.get("cost")}
         has_cost = isinstance(result.get("cost"), int | float)
-        self.priced += has_cost and bool(usage)  # one that failed before it began tells nothing
+        self.priced += has_cost and bool(
+            usage
+        )  # one that failed before it began counts for nothing
         for name, value in {**(usage if isinstance(usage, dict) else {}), **counts}.items():
             if isinstance(value, int | float):
                 self.numbers[name] = self.numbers.get(name, 0) + value
@@ -152,14 +154,14 @@ class Results:
                     self.unpriced[name] += value
 
     def _note_end(self, key: str) -> None:
-        offset, size = self._places[key]
-        self._places[key] = (offset, size + 1)
+        offset, size = self._spans[key]
+        self._spans[key] = (offset, size + 1)
         self._end += 1
 
     def _line(self, key: str) -> bytes:
-        offset, size = self._places[key]
+        offset, size = self._spans[key]
         if self._file is None:
-            return self._kept[offset]
+            return self._memory[offset]
         self._file.seek(offset)
         return self._read_whole(size)
 
@@ -171,7 +173,7 @@ class Results:
         return data
 
     def _claim(self, path: Path) -> None:
-        """One writer at a time."""
+        """Lock the file for one writer."""
         assert self._file is not None
         if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             raise RowError(
@@ -181,9 +183,9 @@ class Results:
             raise RowError(f"{path}: another run is writing to it")
 
     def _is_at(self, path: Path) -> bool:
-        """Whether the file still has its name: a run that sorts puts another one in its place.
+        """Return whether the file still has its name: a sorting run replaces it.
 
-        The one that was opened before then is free to claim, but nobody would find what is written.
+        The one that was opened before then is free to claim, but its contents would be lost.
         """
         assert self._file is not None
         try:
@@ -192,7 +194,7 @@ class Results:
             return False
 
     def _read(self, path: Path) -> None:
-        """Take over what is there; the file ends behind the last whole line from then on."""
+        """Read the file; truncate it after the last whole line."""
         assert self._file is not None
         result, line = None, b""
         with open(path, "rb") as file:
@@ -202,7 +204,7 @@ class Results:
                 # A power failure may leave zeros at the end: the length was stored, the text not.
                 ours = ours or (number > 1 and not line.strip(b"\0"))
                 if result is None and ours and not line.endswith(b"\n"):
-                    break  # torn: its row is asked again
+                    break  # torn: its row runs again
                 if result is None:
                     raise RowError(
                         f"{path}, line {number} is not a result; give another file, or fix the line"
@@ -220,7 +222,7 @@ class Results:
             self._note_end(result["key"])
 
     def _rewrite(self, keys: list[str]) -> None:
-        """Write the lines of these rows into a new file, in this order, in place of the old one."""
+        """Replace the file atomically by the lines of these rows, in this order."""
         lines = ((key, self._line(key)) for key in keys)
         if self._file is None or self.path is None:
             fresh = Results(None)
@@ -252,14 +254,14 @@ class Results:
 
     def _take(self, fresh: Results) -> None:
         self.done, self.counts, self.numbers = fresh.done, fresh.counts, fresh.numbers
-        self._places, self.dearest = fresh._places, fresh.dearest
+        self._spans, self.dearest = fresh._spans, fresh.dearest
         self.row_numbers = fresh.row_numbers
         self.priced, self.unpriced = fresh.priced, fresh.unpriced
-        self._end, self._file, self._kept = fresh._end, fresh._file, fresh._kept
+        self._end, self._file, self._memory = fresh._end, fresh._file, fresh._memory
 
 
 def _result_of(line: bytes) -> dict[str, Any] | None:
-    """The result on a line; None where there is none, or not all of it."""
+    """Parse the result of a line; None where it is missing or incomplete."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""Rows: what is asked, of which folder. From JSON lines, CSV, Parquet, or a folder of folders.
+"""Input rows: a question and a folder each, from JSON lines, CSV, Parquet, or folders.
 
 A row has a `question` and may have `dir`, `schema`, `tools`, `model` and `id`; every other field is
-passed through to its result. What cannot be asked is refused with its line before anything starts.
+passed through to its result. An invalid row is refused with its line before anything starts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RESULT_FIELDS = (
     *("attempt", "deaths", "worker", "cost"),
 )
 """What a result adds to its row; a row cannot have fields of these names."""
-_MOST_BYTES = 2**24  # of a line: a device may have no end
+_MAX_BYTES = 2**24  # of a line: a device may have no end
 _PREFIX = 256  # characters of a question by which rows without a folder count as alike
 
 
@@ -39,7 +39,7 @@ class Row:
     Attributes:
         number: its place in the input, from 0.
         key: a hash of what it says: by it a result is found again.
-        fields: all that was given, with the question as it is asked.
+        fields: all that was given, with the final question.
         question, dir, schema, tools, model: what of it the agent is made of; None: not given.
     """
 
@@ -54,21 +54,21 @@ class Row:
 
     @property
     def affinity(self) -> tuple[object, ...]:
-        """Rows alike share a folder, or how their prompts begin: one worker has both cached."""
+        """Return the key of rows that share a folder or prompt prefix, for routing to one cache."""
         schema = None if self.schema is None else json.dumps(self.schema, sort_keys=True)
         start = self.question[:_PREFIX] if self.dir is None else None
         return self.model, self.dir, self.tools, schema, start
 
 
 def read_rows(path: str | Path, question: str | None = None) -> list[Row]:
-    """The rows of a file: CSV and Parquet by their suffix, else JSON lines; ``-`` is stdin.
+    """Read the rows of a file: CSV and Parquet by suffix, else JSON lines; ``-`` is stdin.
 
     Args:
         path: the file.
         question: template of each row's question, such as ``"What failed in {name}?"``.
 
     Raises:
-        RowError: a row cannot be asked; says which line, and why.
+        RowError: a row is invalid; names the line, and why.
         OSError: the file cannot be read.
     """
     name, suffix = str(path), Path(path).suffix.lower()
@@ -90,7 +90,7 @@ def read_rows(path: str | Path, question: str | None = None) -> list[Row]:
 
 
 def folder_rows(folder: str | Path, question: str) -> list[Row]:
-    """A row for each folder in a folder, in order of their names; fields: ``name`` and ``dir``.
+    """Return a row for each subfolder, by name, with the fields ``name`` and ``dir``.
 
     Raises:
         RowError: there is none, or the template asks for another field.
@@ -108,25 +108,25 @@ def folder_rows(folder: str | Path, question: str) -> list[Row]:
 def make_rows(
     given: Iterable[tuple[str, Mapping[str, Any]]], question: str | None = None
 ) -> list[Row]:
-    """Rows, checked.
+    """Build rows and check them.
 
     Args:
-        given: where each stands, for messages, and its fields.
+        given: the location of each, for messages, and its fields.
         question: template of their questions; without it each has one.
 
     Raises:
-        RowError: one cannot be asked, or two have the same id.
+        RowError: one is invalid, or two have the same id.
     """
     rows: list[Row] = []
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     copies: dict[str, int] = {}
     for where, fields in given:
         row = _row(where, len(rows), fields, question)
         if (name := row.fields.get("id")) is not None:
-            if (before := places.setdefault(f"{type(name)}{name}", where)) is not where:
+            if (before := locations.setdefault(f"{type(name)}{name}", where)) is not where:
                 raise RowError(f"{where}: the id {name!r} is already used by {before}")
         else:
-            # Rows that say the same are told from each other by their order.
+            # Equal rows are distinguished by their order.
             copies[row.key] = copies.get(row.key, 0) + 1
             if copies[row.key] > 1:
                 key = f"{row.key}-{copies[row.key]}"
@@ -158,14 +158,14 @@ def _row(where: str, number: int, given: Mapping[str, Any], template: str | None
         raise RowError(f"{where}: the row has no question; {wanted}")
     try:
         text = json.dumps(fields, ensure_ascii=False, allow_nan=False, default=str)
-        kept = json.loads(text)
+        content = json.loads(text)
         text.encode()
     except (ValueError, TypeError, RecursionError) as error:
         raise RowError(f"{where}: {_culprit(fields)} as JSON: {error}") from None
-    schema = _schema(where, kept.get("schema"))
-    said = kept | {"schema": schema} if _is_file_name(kept.get("schema")) else kept
-    told = json.dumps(said, sort_keys=True, ensure_ascii=False)  # in whatever order
-    key = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    schema = _schema(where, content.get("schema"))
+    keyed = content | {"schema": schema} if _is_file_name(content.get("schema")) else content
+    text_key = json.dumps(keyed, sort_keys=True, ensure_ascii=False)  # in whatever order
+    key = hashlib.sha256(text_key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     for name in ("dir", "model"):
         value = fields.get(name)
         if value is not None and not (isinstance(value, str) and value and "\0" not in value):
@@ -175,7 +175,7 @@ def _row(where: str, number: int, given: Mapping[str, Any], template: str | None
     return Row(
         number,
         key,
-        kept,
+        content,
         question,
         fields.get("dir"),
         schema,
@@ -185,7 +185,7 @@ def _row(where: str, number: int, given: Mapping[str, Any], template: str | None
 
 
 def _culprit(fields: Mapping[str, Any]) -> str:
-    """Which field it is that cannot be written."""
+    """Return the field that cannot be serialized."""
     for name, value in fields.items():
         try:
             json.dumps(value, ensure_ascii=False, allow_nan=False, default=str).encode()
@@ -199,7 +199,7 @@ def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _filled(template: str, fields: Mapping[str, Any], where: str) -> str:
-    """The template with the values of the fields; ``{{`` is a brace."""
+    """Fill a template with the values of the fields; ``{{`` is a brace."""
 
     def value(found: re.Match[str]) -> str:
         if found[0] in ("{{", "}}"):
@@ -215,7 +215,7 @@ def _filled(template: str, fields: Mapping[str, Any], where: str) -> str:
 
 
 def _schema(where: str, value: Any) -> dict[str, Any] | None:
-    """A JSON schema: itself, its text, or the file that has it."""
+    """Return a JSON schema, given itself, its text, or its file."""
     if isinstance(value, str):
         try:
             value = json.loads(read_text(value) if _is_file_name(value) else value)
@@ -231,7 +231,7 @@ def _is_file_name(value: Any) -> bool:
 
 
 def _tools(where: str, value: Any) -> tuple[str, ...] | None:
-    """Groups of tools: a list, or a text with commas."""
+    """Parse tool groups: a list, or a comma-separated text."""
     if value is None:
         return None
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
@@ -249,10 +249,10 @@ def _tools(where: str, value: Any) -> tuple[str, ...] | None:
 def _json_lines(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     # stdin stays open: it is not ours, and the command line looks at it later.
     with nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(_MOST_BYTES), b""), 1):
+        for number, line in enumerate(iter(lambda: file.readline(_MAX_BYTES), b""), 1):
             where = f"{name}, line {number}"
-            if len(line) >= _MOST_BYTES:
-                raise RowError(f"{where}: it has {_MOST_BYTES:,} bytes or more")
+            if len(line) >= _MAX_BYTES:
+                raise RowError(f"{where}: it has {_MAX_BYTES:,} bytes or more")
             if not line.strip():
                 continue
             try:
@@ -267,7 +267,7 @@ def _json_lines(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _csv(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file, delimiter=delimiter, strict=True)
-        before = csv.field_size_limit(_MOST_BYTES)  # of the whole process: it is put back
+        before = csv.field_size_limit(_MAX_BYTES)  # of the whole process: it is put back
         try:
             names = [name for name in reader.fieldnames or () if name]
             if twice := next((name for name in names if names.count(name) > 1), None):
@@ -286,7 +286,7 @@ def _csv(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _not_utf8(path: Path) -> int:
-    """The first line that is not."""
+    """Return the first line that is not UTF-8."""
     with path.open("rb") as file:
         return next(number for number, line in enumerate(file, 1) if not _is_utf8(line))
 

@@ -1,4 +1,4 @@
-"""Workers: what does rows, and tells of it. Here those of this process: an engine, or a server.
+"""Workers run rows and report events; here those of this process: an engine, or a server.
 
 A worker gets rows by `give` and puts events on a queue; it never waits, and never raises.
 """
@@ -35,7 +35,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0
 
 @dataclass
 class Event:
-    """What a worker tells.
+    """A worker's report.
 
     Attributes:
         what: ``ready``: it takes rows; ``ended``: a try came to its end; ``away``: it does not
@@ -57,7 +57,7 @@ Post = Callable[[Event], None]
 
 
 class Worker(Protocol):
-    """See the module.
+    """Runs rows and reports events.
 
     Attributes:
         state: as the dispatcher sees it; ready: it takes rows; gone: it never will again.
@@ -68,21 +68,21 @@ class Worker(Protocol):
     gone: bool
 
     def start(self, post: Post) -> None:
-        """Become ready, some time; tell events by `post` from then on."""
+        """Become ready in the background; report events through `post` from then on."""
         ...
 
     def give(self, task: Task) -> None:
-        """Do a row."""
+        """Run a row."""
         ...
 
     def close(self) -> None:
-        """End what runs, and let go of everything."""
+        """Stop what runs, and release everything."""
         ...
 
 
 @dataclass
 class Work:
-    """What all rows of a run have in common.
+    """The common parts of a run's rows.
 
     Attributes:
         make: makes the agents.
@@ -98,18 +98,18 @@ class Work:
     hidden: tuple[Path, ...] = ()
 
     def answer(self, engine: Engine | RemoteEngine, row: Row, trace: Path | None) -> Outcome:
-        """See `answering.answer`."""
+        """Answer a row on an engine; never raises."""
         return answer(engine, row, self.make, trace, self.stopper, self.hidden)
 
     def trace_of(self, task: Task) -> Path | None:
-        """The trace of the row's try."""
+        """Return the trace path of the row's try."""
         if self.traces is None:
             return None
         return self.traces / f"{trace_name(task)}{self.mark}.jsonl"
 
 
 def trace_name(task: Task) -> str:
-    """Name of the trace of a row's try: the same when a run that was killed goes on."""
+    """Return the trace name of a row's try, which is stable when a killed run resumes."""
     again = f".{task.tries}" if task.tries > 1 else ""
     return f"{task.row.number + 1:06d}-{task.row.key[:8]}{again}"
 
@@ -135,13 +135,13 @@ class LocalWorker:
         self._post: Post = queue.SimpleQueue[Event]().put
 
     def start(self, post: Post) -> None:
-        """See `Worker.start`; an engine is loaded with the first row that needs it."""
+        """Become ready; an engine is loaded with the first row that needs it."""
         self._post = post
         self.ready = True
         post(Event("ready", self))
 
     def give(self, task: Task) -> None:
-        """See `Worker.give`."""
+        """Run a row."""
         with held():
             self._threads.submit(self._do, task)
 
@@ -159,7 +159,7 @@ class LocalWorker:
         self._post(Event("ended", self, task, outcome))
 
     def _engine_of(self, task: Task) -> Engine:
-        """The engine of the row's model; that of another one is closed before."""
+        """Return the engine of the row's model; the one of another model is closed first."""
         with self._lock:
             if self._engine is None or self._model != task.model:
                 if self._engine is not None and self._owned:
@@ -172,7 +172,7 @@ class LocalWorker:
             return self._engine
 
     def close(self) -> None:
-        """See `Worker.close`."""
+        """Stop what runs, and release everything."""
         self._work.stopper.stop()
         self._threads.shutdown(wait=True, cancel_futures=True)
         if self._engine is not None and self._owned:
@@ -181,11 +181,11 @@ class LocalWorker:
 
 
 class ServerWorker:
-    """A server that speaks OpenAI's format; the agents and their tools are here.
+    """A server that speaks OpenAI's format; agents and tools run here.
 
     Args:
         patience_s: seconds after which it is given up when it does not respond.
-        model: that is asked of it; None: the first that it lists.
+        model: the requested one; None: the first that it lists.
     """
 
     def __init__(
@@ -213,12 +213,12 @@ class ServerWorker:
         self._post: Post = queue.SimpleQueue[Event]().put
 
     def start(self, post: Post) -> None:
-        """See `Worker.start`."""
+        """Become ready in the background; report events through `post` from then on."""
         self._post = post
         self._probe_in_thread("")
 
     def give(self, task: Task) -> None:
-        """See `Worker.give`."""
+        """Run a row."""
         with held():
             self._threads.submit(self._do, task)
 
@@ -249,7 +249,7 @@ class ServerWorker:
             return self._engines[name]
 
     def _probe_in_thread(self, why: str) -> None:
-        """Look until the server responds, or for as long as there is patience."""
+        """Poll until the server responds or patience runs out."""
         with self._lock:
             if self._prober is not None and self._prober.is_alive():
                 return
@@ -268,7 +268,7 @@ class ServerWorker:
             except TriplepointError as error:
                 self._give_up(str(error))
                 return
-            except Exception as error:  # such as a proxy's scheme: nobody else would be told
+            except Exception as error:  # such as a proxy's scheme: else it would be lost
                 self._give_up(f"{self.state.name}: {type(error).__name__}: {error}")
                 return
             # One that takes no requests but says which models it has is busy: let it be a while.
@@ -296,7 +296,7 @@ class ServerWorker:
         self._post(Event("gone", self, why=why))
 
     def close(self) -> None:
-        """See `Worker.close`."""
+        """Stop what runs, and release everything."""
         with held():
             self._closed.set()
         self._work.stopper.stop()

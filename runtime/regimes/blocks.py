@@ -1,4 +1,4 @@
-"""The phase diagram as blocks of color, for terminals."""
+"""Draws the phase diagram as blocks of color, for terminals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .diagram import BOUNDS, Picture, tick_label, ticks
 
 
 def blocks(picture: Picture, width: int, rows: int = 20) -> list[list[tuple[str, str]]]:
-    """Lines of (text, bound or ""): one cell each, tokens upwards, KV to the right."""
+    """Return lines of cells (text, bound or ""), with tokens upwards and KV to the right."""
     width = max(width, 10)  # the labels and two cells; a narrower terminal breaks the lines
     d = picture.diagram
     bounds = d.bounds()
@@ -40,12 +40,12 @@ def blocks(picture: Picture, width: int, rows: int = 20) -> list[list[tuple[str,
 
 
 def _marks(picture: Picture, width: int, rows: int) -> dict[tuple[int, int], str]:
-    """Where the triple points are, and the numbered transitions of the run."""
+    """Return the cells of the triple points and of the run's numbered transitions."""
     d = picture.diagram
     found: dict[tuple[int, int], str] = {}
 
     def at(kv: float, tokens: float) -> tuple[int, int]:
-        """The cell; at the edge for what a longer context has held."""
+        """Return the cell of a point, clamped to the edges."""
         row = rows - 1 - round(min(tokens / float(d.tokens[-1]), 1.0) * (rows - 1))
         return row, round(min(kv / float(d.kv[-1]), 1.0) * (width - 1))
 

@@ -1,4 +1,4 @@
-"""The phase diagram of a model on a machine: which bound leads, and how fast, over two lengths.
+"""The phase diagram of a model on a machine: the leading bound and the speed, over two lengths.
 
 Tokens of a phase and KV length before it span a grid, both on a logarithmic axis; at each point
 `latency_model.py` says the shares of the time that arithmetic, memory and dispatch would account
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ..physics.costs import ModelCost
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "dispatch")
-MOST_TOKENS = 4096  # of a phase on the diagram: a prompt that takes several passes
+MAX_TOKENS = 4096  # of a phase on the diagram: a prompt that takes several passes
 FINER = 4  # points between neighbors of the grid, for lines and colors
 Line = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Diagram:
-    """The grid, in log2 of both lengths.
+    """The grid of the phase diagram, in log2 of both lengths.
 
     Attributes:
         kv, tokens: the axes: log2 of positions in the cache (at least 1) and of tokens.
@@ -52,31 +52,31 @@ class Diagram:
     batch: int = 1
 
     def bounds(self) -> np.ndarray:
-        """int [tokens, kv]: index into `BOUNDS`; -1 beyond the context."""
+        """Return int [tokens, kv], the index into `BOUNDS`; -1 beyond the context."""
         return np.where(self.inside, np.argmax(self.shares, axis=0), -1)
 
     def region(self, bound: Bound) -> float:
-        """Share of the plane, 0 to 1, that a bound leads in."""
+        """Return the share of the plane, 0 to 1, in which a bound leads."""
         return float(np.mean(self.bounds()[self.inside] == BOUNDS.index(bound)))
 
     def edge(self, bound: Bound) -> list[Line]:
-        """Where the region of a bound ends; points (kv, tokens), log2."""
+        """Return the border lines of a bound's region; points (kv, tokens), log2."""
         at = BOUNDS.index(bound)
         others = np.delete(self.shares, at, axis=0).max(axis=0)
         return _contour(self.kv, self.tokens, self.shares[at] - others, 0.0)
 
     def largest(self) -> float:
-        """Share of the plane, 0 to 1, that the largest region has."""
+        """Return the share of the plane, 0 to 1, of the largest region."""
         inside = self.bounds()[self.inside]
         return float(np.bincount(inside, minlength=3).max() / max(1, inside.size))
 
     def lead(self) -> np.ndarray:
-        """[tokens, kv]: 0 on a boundary, to 1: how far the largest share is above the next."""
+        """Return float [tokens, kv]: how far the largest share leads, 0 on a boundary to 1."""
         ordered = np.sort(self.shares, axis=0)
         return 1.0 - ordered[-2] / ordered[-1]
 
     def boundaries(self) -> list[Line]:
-        """Where two shares are equal and the third is below them; points (kv, tokens), log2."""
+        """Return lines where two shares are equal and the third is less; (kv, tokens), log2."""
         lines: list[Line] = []
         for a, b in ((0, 1), (0, 2), (1, 2)):
             c = 3 - a - b
@@ -87,24 +87,24 @@ class Diagram:
         return lines
 
     def contours(self) -> list[tuple[float, list[Line]]]:
-        """Speeds, 1, 2 and 5 times powers of ten, and the lines on which they are reached."""
+        """Return speeds, 1, 2 and 5 times powers of ten, with their contour lines."""
         reached = self.rates[self.inside]
-        least, most = float(reached.min()), float(reached.max())
+        lowest, highest = float(reached.min()), float(reached.max())
         levels = [
             step * 10.0**power
-            for power in range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+            for power in range(math.floor(math.log10(lowest)), math.ceil(math.log10(highest)) + 1)
             for step in (1, 2, 5)
         ]
         logs = np.log(self.rates)
         return [
             (level, lines)
             for level in levels
-            if least < level < most
+            if lowest < level < highest
             and (lines := _contour(self.kv, self.tokens, logs, math.log(level)))
         ]
 
     def triple_points(self) -> list[tuple[float, float]]:
-        """(kv, tokens), log2, of every place where all three regimes meet."""
+        """Return (kv, tokens), log2, of every point where all three regimes meet."""
         bounds = self.bounds()
         corners = np.stack([bounds[:-1, :-1], bounds[1:, :-1], bounds[:-1, 1:], bounds[1:, 1:]])
         meet = np.logical_and.reduce([(corners == n).any(axis=0) for n in range(3)])
@@ -118,12 +118,12 @@ class Diagram:
 
 
 def diagram(cost: ModelCost, found: Calibration, context: int, batch: int = 1) -> Diagram:
-    """Evaluate the model on a grid up to `context` positions, then interpolate between its points.
+    """Evaluate the cost model on a grid up to `context` positions, and interpolate.
 
     The grid is finer where few tokens are, since a pass of one has a plan of its own.
     """
-    most = min(MOST_TOKENS, context - 1)
-    sizes, depths = _steps(most, 4), _steps(context, 3)
+    limit = min(MAX_TOKENS, context - 1)
+    sizes, depths = _steps(limit, 4), _steps(context, 3)
     shares = np.full((3, len(sizes), len(depths)), np.nan)
     rates = np.full((len(sizes), len(depths)), np.nan)
     for row, size in enumerate(sizes):
@@ -145,10 +145,10 @@ def diagram(cost: ModelCost, found: Calibration, context: int, batch: int = 1) -
     return Diagram(fine_kv, fine_tokens, fine, speed, inside, context, batch)
 
 
-def _steps(most: int, an_octave: int) -> list[int]:
-    """Whole numbers from 1 to `most`, so many for each doubling."""
-    exact = [2 ** (n / an_octave) for n in range(int(an_octave * math.log2(most)) + 1)]
-    return sorted({round(value) for value in exact} | {most})
+def _steps(limit: int, an_octave: int) -> list[int]:
+    """Return integers from 1 to `most`, a number of them per doubling."""
+    exact = [2 ** (n / an_octave) for n in range(int(an_octave * math.log2(limit)) + 1)]
+    return sorted({round(value) for value in exact} | {limit})
 
 
 def _finer(axis: np.ndarray) -> np.ndarray:
@@ -162,7 +162,7 @@ def _finer(axis: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Step:
-    """One phase of a run.
+    """One phase of a run, as a point of the diagram.
 
     Attributes:
         number: of the transition that it begins, from 1 on; 0: the regime stayed.
@@ -180,7 +180,7 @@ class Step:
 
 
 def steps(trace: Trace) -> list[Step]:
-    """The phases of a trace, with the changes of regime between them numbered."""
+    """Return the phases of a trace, with their changes of regime numbered."""
     found: list[Step] = []
     changes = 0
     for phase in trace.phases:
@@ -206,14 +206,14 @@ def steps(trace: Trace) -> list[Step]:
 
 @dataclass(frozen=True)
 class Picture:
-    """All that a picture shows.
+    """The contents of a picture.
 
     Attributes:
         title, notes: what it is of, and lines about model and machine.
         path: a run.
         measured: points that were timed.
         batches: the same for more sequences at once.
-        cost: the model's, for what is said of its layers.
+        cost: the model's, for the text on its layers.
     """
 
     title: str
@@ -229,7 +229,7 @@ class Picture:
 
 
 def _contour(x: np.ndarray, y: np.ndarray, field: np.ndarray, level: float) -> list[Line]:
-    """Lines on which `field` [y, x] is `level`, by marching squares; nan has none."""
+    """Return the lines on which `field` [y, x] is `level`, by marching squares; nan is skipped."""
     segments: list[tuple[tuple[float, float], tuple[float, float]]] = []
     above = field > level
     with np.errstate(invalid="ignore"):
@@ -244,7 +244,7 @@ def _contour(x: np.ndarray, y: np.ndarray, field: np.ndarray, level: float) -> l
 def _cell(
     x: np.ndarray, y: np.ndarray, field: np.ndarray, level: float, row: int, col: int
 ) -> Iterable[tuple[tuple[float, float], tuple[float, float]]]:
-    """The one or two segments that cross a cell."""
+    """Return the one or two segments that cross a cell."""
     around = [(row, col), (row, col + 1), (row + 1, col + 1), (row + 1, col)]
     crossed: list[tuple[float, float]] = []
     for (r1, c1), (r2, c2) in zip(around, [*around[1:], around[0]], strict=True):
@@ -258,7 +258,7 @@ def _cell(
 
 
 def _joined(segments: Sequence[tuple[tuple[float, float], tuple[float, float]]]) -> list[Line]:
-    """Segments as lines, put together where they have an end in common."""
+    """Join segments with common ends to lines."""
     ends: dict[tuple[float, float], list[int]] = {}
     for n, segment in enumerate(segments):
         for point in segment:
@@ -283,13 +283,13 @@ def _joined(segments: Sequence[tuple[tuple[float, float], tuple[float, float]]])
     return lines
 
 
-def ticks(most: float) -> list[int]:
-    """What an axis up to `most` names: powers of four, 1, 4, 16, …"""
-    return [4**n for n in range(int(math.log(most, 4) + 1e-6) + 1)]
+def ticks(limit: float) -> list[int]:
+    """Return the ticks of an axis up to `most`: powers of four, 1, 4, 16, …"""
+    return [4**n for n in range(int(math.log(limit, 4) + 1e-6) + 1)]
 
 
 def tick_label(value: float) -> str:
-    """1,024 as 1k, 16,384 as 16k; others as they are."""
+    """Format a tick: 1,024 as 1k, 16,384 as 16k, others as they are."""
     for unit, size in (("k", 1024), ("M", 1024**2)):
         if value >= size and value % size == 0:
             found = value / size

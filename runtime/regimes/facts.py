@@ -1,20 +1,20 @@
-"""What of a model's layers shapes its map: keys and values, windows, states, experts."""
+"""The facts of a model that shape its map: KV cache, windows, states, experts."""
 
 from __future__ import annotations
 
 from ..physics.costs import ModelCost
 
-_ROWS = (1, 8, 64)  # of a pass, for which experts are told
+_ROWS = (1, 8, 64)  # of a pass, for which experts are listed
 
 
 def kind_of(cost: ModelCost) -> str:
-    """In a word or two."""
+    """Return the model's kind in a word or two."""
     hybrid, sparse = "hybrid" * (cost.state_bytes > 0), "sparse" * (cost.experts > 0)
     return " and ".join(part for part in (hybrid, sparse) if part) or "dense"
 
 
 def facts(cost: ModelCost) -> list[str]:
-    """A line of each: what a position and a sequence take, and what experts a pass reads."""
+    """Return a line per fact: bytes per position and sequence, and experts per pass."""
     first, *others = short_facts(cost)
     attend = sum(group.layers for group in cost.attention) or cost.layers
     windows = f", {len(cost.windows)} with a window of {max(cost.windows)}" if cost.windows else ""
@@ -22,7 +22,7 @@ def facts(cost: ModelCost) -> list[str]:
 
 
 def short_facts(cost: ModelCost) -> list[str]:
-    """The same without which layers attend."""
+    """Return the facts without those on which layers attend."""
     found = [f"{cost.kv_bytes / 1024:,.4g} KiB of KV cache a position"]
     if cost.state_bytes:
         size = f"{cost.state_bytes / 2**20:,.3g} MiB"
@@ -36,5 +36,5 @@ def short_facts(cost: ModelCost) -> list[str]:
 
 
 def experts_touched(cost: ModelCost, rows: int) -> float:
-    """Distinct experts that a layer is expected to read in a pass of so many rows."""
+    """Return the expected number of distinct experts that a layer reads for `rows` rows."""
     return cost.expected_experts(rows) / max(1, cost.sparse_layers)

@@ -1,4 +1,4 @@
-"""The phase diagram as an HTML page that needs no network, with the values under the pointer."""
+"""The phase diagram as a self-contained HTML page with values under the pointer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NARROW = (420, 460)  # of a phone: its texts can be read there
 
 
 def regimes_page(picture: Picture) -> str:
-    """Return the page: the diagram in two sizes, of which a screen shows the one that suits it."""
+    """Return the page: the diagram in two sizes, of which the screen selects one."""
     drawings, boxes = [], []
     for kind, (width, height) in (("roomy", WIDE), ("narrow", NARROW)):
         plot = drawing(picture, (60, 8, width - 12, height - 46), kind)

@@ -50,16 +50,16 @@ def drawing(
     """Draw the diagram into a box of left, top, right and bottom.
 
     Args:
-        name: tells its clips from those of others in the document.
-        first: of those beside it, which has the names of the upper axis.
+        name: distinguishes its clips from those of others in the document.
+        first: of those side by side, which has the names of the upper axis.
     """
     d = picture.diagram
     left, top, right, bottom = box
-    most_kv, most_tokens = float(2 ** d.kv[-1]), float(2 ** d.tokens[-1])
-    kvs, sizes = ticks(most_kv), ticks(most_tokens)
+    max_kv, max_tokens = float(2 ** d.kv[-1]), float(2 ** d.tokens[-1])
+    kvs, sizes = ticks(max_kv), ticks(max_tokens)
     plot = Plot(
-        Axis(1.0, most_kv, left, right, log=True, ticks=kvs, label=tick_label),
-        Axis(LOW, most_tokens, bottom, top, log=True, ticks=sizes, label=tick_label),
+        Axis(1.0, max_kv, left, right, log=True, ticks=kvs, label=tick_label),
+        Axis(LOW, max_tokens, bottom, top, log=True, ticks=sizes, label=tick_label),
     )
     plot.axes("positions in the KV cache before the pass", "new tokens" if first else "")
     for x, y in _along(picture.path, plot):
@@ -89,7 +89,7 @@ def drawing(
 
 
 def _log2(plot: Plot, point: Point) -> Point:
-    """Return where a point of the diagram is, which has both lengths as log2."""
+    """Return where a point of the diagram is, given log2 of both lengths."""
     return plot.place((2 ** point[0], 2 ** point[1]))
 
 
@@ -154,7 +154,7 @@ def _names(d: Diagram, plot: Plot) -> None:
 
 
 def _widest(region: np.ndarray) -> np.ndarray:
-    """Return the cells of a region, those farthest from its edge first, and of them the middle."""
+    """Return a region's cells, those farthest from its edge first."""
     depth, left = np.zeros(region.shape), np.pad(region, 1)
     while left.any():
         depth += left[1:-1, 1:-1]

@@ -1,4 +1,4 @@
-"""Models that run in another server and speak OpenAI's wire format."""
+"""Models on other servers that speak OpenAI's wire format."""
 
 from __future__ import annotations
 

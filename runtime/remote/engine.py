@@ -1,4 +1,4 @@
-"""An engine that is another server: llama-server, ollama, vLLM, or any that speaks their format."""
+"""An engine on another server: llama-server, ollama, vLLM, or any with their wire format."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ...arguments import check_whole
 from ...errors import EngineError, ModelError, SettingError
 from .server import CONNECT, SILENCE, Server
 
-CONTEXT = 32768  # tokens, where nothing is said: no such server tells it in a common way
+CONTEXT = 32768  # tokens, the default: servers have no common way to report it
 TRIES = 4  # times that a request is sent while the server is busy or away
 
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """What is known of a model in another server; the same names as of one of ours."""
+    """What is known of a remote model, under the names of a local one."""
 
     name: str
     path: str
@@ -30,13 +30,13 @@ class RemoteModel:
 
 @dataclass(frozen=True)
 class RemoteMachine:
-    """Where it runs is not known."""
+    """The server's machine, of which nothing is known."""
 
     cpu: str = ""
     cores: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """No limits were measured there."""
+        """Return no limits: none were measured there."""
         return {}
 
 
@@ -87,7 +87,7 @@ class RemoteEngine:
         self.model = RemoteModel(model or self._first_model(), self.base_url)
 
     def close(self) -> None:
-        """Does nothing: no connection is kept between requests."""
+        """Do nothing: no connection outlives a request."""
 
     def __enter__(self) -> RemoteEngine:
         return self
@@ -99,7 +99,7 @@ class RemoteEngine:
         return f"RemoteEngine({self.base_url!r}, model={self.model.name!r})"
 
     def _first_model(self) -> str:
-        """The first model that the server lists."""
+        """Return the first model that the server lists."""
         from .exchange import BusyError, KeyRefusedError, fetch_json
 
         try:
@@ -124,7 +124,7 @@ class RemoteEngine:
 
 
 def _is_text(value: str) -> bool:
-    """Whether it has no half of a character."""
+    """Return whether a text has no lone surrogate."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""One request to a server and what comes back, in a thread of its own.
+"""One streamed request to a server, in its own thread.
 
 The thread runs an event loop, so that a request can be cancelled at any moment, also while the
 server is silent; its connection is closed then, which is how a server learns to stop.
@@ -33,7 +33,7 @@ MAX_STREAM = 256 * 2**20  # bytes of all events of a stream
 MAX_ANSWER = 4 * 2**20  # bytes of an answer that is no stream
 MAX_SHOWN = 4096  # bytes of what is no stream that are looked at
 MAX_FETCH = 60.0  # seconds for a whole answer that is no stream
-MAX_WAIT = 30.0  # seconds that a server may tell us to wait before the next try
+MAX_WAIT = 30.0  # seconds that a server may request us to wait before the next try
 
 _BUSY = (429, 502, 503, 504)
 _POLL_S = 0.05  # seconds between two checks whether to stop
@@ -43,10 +43,10 @@ _TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")
 
 
 class BusyError(EngineError):
-    """The server is busy or away, and nothing has come yet: the request may be sent again.
+    """The server is busy or unreachable before any output; the request may be retried.
 
     Attributes:
-        wait_s: how long it asked to wait; None when it did not say.
+        wait_s: how long it asked to wait; None when it gave none.
         dropped: it had taken the request, and closed the connection.
     """
 
@@ -56,7 +56,7 @@ class BusyError(EngineError):
 
 
 class ParameterRefusedError(EngineError):
-    """The server does not take a parameter that others need, as OpenAI's latest models.
+    """The server refuses a parameter that others need, as OpenAI's latest models do.
 
     Attributes:
         param: its name.
@@ -68,11 +68,11 @@ class ParameterRefusedError(EngineError):
 
 
 class KeyRefusedError(EngineError):
-    """The server wants another key, or any."""
+    """The server requires an API key, or another one."""
 
 
 class Exchange:
-    """A streamed request; iterate `chunks`, and `close` it."""
+    """A streamed request; iterate `chunks`, then `close` it."""
 
     def __init__(self, server: Server, body: Mapping[str, Any]) -> None:
         self._server = server
@@ -84,7 +84,7 @@ class Exchange:
         self._worker = _Worker(self._read(body), self._ended)
 
     def chunks(self, check: Callable[[], None]) -> Iterator[tuple[float, dict[str, Any]]]:
-        """Each chunk with the time at which it came (`time.perf_counter`).
+        """Yield each chunk with its arrival time (`time.perf_counter`).
 
         Args:
             check: called often, also while nothing comes; what it raises ends the request.
@@ -107,7 +107,7 @@ class Exchange:
             yield at, item
 
     def close(self) -> None:
-        """End the request, if it still runs."""
+        """Cancel the request, if it still runs."""
         self._worker.cancel()
 
     async def _read(self, body: Mapping[str, Any]) -> None:
@@ -132,7 +132,7 @@ class Exchange:
                     self._queue.put((time.perf_counter(), chunk))
             except BaseException as error:
                 if came and isinstance(error, Exception) and not isinstance(error, EngineError):
-                    raise _broken(self._server, _said(error)) from error
+                    raise _broken(self._server, _reason(error)) from error
                 raise
 
     def _ended(self, error: BaseException | None) -> None:
@@ -140,7 +140,7 @@ class Exchange:
 
 
 def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
-    """What ``GET {base_url}{path}`` answers.
+    """Return the JSON that ``GET {base_url}{path}`` answers.
 
     Args:
         timeout: seconds to wait for a byte.
@@ -169,8 +169,8 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
         try:
             answers.put(await asyncio.wait_for(get(), MAX_FETCH))
         except TimeoutError:
-            told = f"{server.url}{path} has not come to its end in {MAX_FETCH:g} seconds"
-            raise EngineError(told) from None
+            message = f"{server.url}{path} has not come to its end in {MAX_FETCH:g} seconds"
+            raise EngineError(message) from None
 
     failures: list[BaseException | None] = []
     worker = _Worker(work(), failures.append)
@@ -181,7 +181,7 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
 
 
 class _Worker:
-    """Runs a coroutine in a thread of its own; tells how it ended."""
+    """Runs a coroutine in a thread of its own; reports how it ended."""
 
     def __init__(
         self, work: Awaitable[None], ended: Callable[[BaseException | None], None]
@@ -219,7 +219,7 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 @contextlib.asynccontextmanager
 async def _network_errors(server: Server, silence: float) -> AsyncIterator[None]:
-    """Failures of the network in our words; `silence` is how long the client waits for a byte."""
+    """Translate network errors; `silence` is the client's read timeout in seconds."""
     import httpx
 
     url = server.url if server.is_local else f"{server.url}{through_proxy(server.url)}"
@@ -230,21 +230,21 @@ async def _network_errors(server: Server, silence: float) -> AsyncIterator[None]
     except httpx.TimeoutException:
         raise EngineError(f"no data from {url} for {silence:g} seconds") from None
     except httpx.RemoteProtocolError as error:
-        told = f"{url} closed the connection before it answered: {error}"
-        raise BusyError(told, dropped=True) from None
+        message = f"{url} closed the connection before it answered: {error}"
+        raise BusyError(message, dropped=True) from None
     except (httpx.ReadError, httpx.WriteError) as error:
-        told = f"{url} broke the connection before it answered: {_said(error)}"
-        raise BusyError(told, dropped=True) from None
+        message = f"{url} broke the connection before it answered: {_reason(error)}"
+        raise BusyError(message, dropped=True) from None
     except httpx.HTTPError as error:
-        raise EngineError(f"{url}: {_said(error)}") from None
+        raise EngineError(f"{url}: {_reason(error)}") from None
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
 async def _events(server: Server, response: httpx.Response) -> AsyncIterator[object]:
-    """What each server-sent event holds, up to ``[DONE]``, which is yielded too."""
+    """Yield the data of each server-sent event, up to and including ``[DONE]``."""
     begins, total = bytearray(), 0
     reader = EventReader()
     try:
@@ -265,15 +265,15 @@ async def _events(server: Server, response: httpx.Response) -> AsyncIterator[obj
     except ValueError as error:
         raise _broken(server, str(error)) from None
     if begins.strip() and not reader.found:
-        said = _message(_error_in(begins))
-        raise EngineError(f"{server.url} does not answer with a stream of events: {said}")
+        message = _message(_error_in(begins))
+        raise EngineError(f"{server.url} does not answer with a stream of events: {message}")
 
 
 def _parsed(server: Server, chunk: object) -> dict[str, Any]:
-    """A chunk; ``{"done": true}`` for the end.
+    """Parse a chunk; ``{"done": true}`` marks the end.
 
     Raises:
-        EngineError: it is none, or tells of an error.
+        EngineError: it is none, or reports an error.
     """
     if chunk == DONE:
         return {"done": True}
@@ -283,9 +283,9 @@ def _parsed(server: Server, chunk: object) -> dict[str, Any]:
     if not error and "choices" not in chunk and isinstance(chunk.get("message"), str):
         error = chunk  # as some servers write it
     if error:
-        told = f"{server.url} failed: {_message(error)}"
+        text = f"{server.url} failed: {_message(error)}"
         code = str(error.get("code")) if isinstance(error, dict) else ""
-        raise BusyError(told) if code in map(str, _BUSY) else EngineError(told)
+        raise BusyError(text) if code in map(str, _BUSY) else EngineError(text)
     return chunk
 
 
@@ -303,32 +303,32 @@ async def _read_body(response: httpx.Response) -> bytes:
 
 
 def _status_error(server: Server, response: httpx.Response, body: bytes) -> EngineError:
-    """The error that a status and its body tell of."""
+    """Return the error for a status and its body."""
     status = response.status_code
     error = _error_in(body)
     if status < 400:
         where = response.headers.get("location", "another address")
         error = f"it has moved to {where}; give the address that answers itself"
-    told = f"HTTP {status} from {server.url}: {_message(error)}"
+    text = f"HTTP {status} from {server.url}: {_message(error)}"
     known: dict[str, Any] = error if isinstance(error, dict) else {}
     kind, param = {str(known.get("type")), str(known.get("code"))}, str(known.get("param"))
-    if kind & set(_TOO_LONG) or (status == 400 and "maximum context length" in told):
+    if kind & set(_TOO_LONG) or (status == 400 and "maximum context length" in text):
         return ContextOverflowError(
-            f"{told}. Ask for less, or start the server with a longer context"
+            f"{text}. Ask for less, or start the server with a longer context"
         )
     if status in _BUSY:
-        return BusyError(told, _retry_after(response.headers.get("retry-after", "")))
+        return BusyError(text, _retry_after(response.headers.get("retry-after", "")))
     if status in (401, 403):
-        return KeyRefusedError(f"{told}. Is the key (api_key) right?")
+        return KeyRefusedError(f"{text}. Is the key (api_key) right?")
     if kind & {"unsupported_parameter", "unsupported_value"} and param in _OPTIONAL:
-        return ParameterRefusedError(told, param)
-    if status in (400, 422) and _COUNTS in told:  # in words of their own, Azure's and Mistral's
-        return ParameterRefusedError(told, _COUNTS)
-    return EngineError(told)
+        return ParameterRefusedError(text, param)
+    if status in (400, 422) and _COUNTS in text:  # in words of their own, Azure's and Mistral's
+        return ParameterRefusedError(text, _COUNTS)
+    return EngineError(text)
 
 
 def _error_in(body: bytes | bytearray) -> object:
-    """What the body of a failed request tells: as JSON where it is some."""
+    """Return the message in the body of a failed request, from its JSON if possible."""
     try:
         data = json.loads(bytes(body))
     except (ValueError, RecursionError):
@@ -342,7 +342,7 @@ def _message(error: object) -> str:
 
 
 def _retry_after(text: str) -> float | None:
-    """Seconds to wait, which a server may tell as a moment, too."""
+    """Return the seconds to wait, from a number or an HTTP date."""
     try:
         wait_s = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A server that speaks OpenAI's wire format: its address, its key, and clients of it."""
+"""A server that speaks OpenAI's wire format: its address, its API key, and HTTP clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONNECT = 10.0  # seconds to get a connection
 
 
 class Server:
-    """Where requests go.
+    """The destination of requests.
 
     Args:
         base_url: address up to and with ``/v1``.
@@ -66,11 +66,11 @@ class Server:
         self.is_local = _is_loopback(name)
 
     def address(self, path: str) -> str:
-        """Where a path of the API is; a query of the base URL, such as a version, goes along."""
+        """Return the URL of an API path; a query of the base URL, such as a version, is kept."""
         return f"{self.url}{path}{self._query}"
 
     def client(self, *, timeout: float | None = None) -> httpx.AsyncClient:
-        """A client of this server; a proxy of the environment is not used for this machine."""
+        """Return an HTTP client of this server; local addresses bypass a proxy."""
         import httpx
 
         try:
@@ -104,7 +104,7 @@ class Server:
 
 
 def _check_client_takes(address: str) -> None:
-    """What only the client minds: characters that are none, names of hosts, the length.
+    """Check what only the client rejects: invalid characters, host names, lengths.
 
     Raises:
         SettingError: it does not take the address.
@@ -119,7 +119,7 @@ def _check_client_takes(address: str) -> None:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a header takes it: there is something, and no space around it."""
+    """Return whether a header accepts the value: not empty, and no space around it."""
     return text.isascii() and text.isprintable() and text.strip() == text != ""
 
 

@@ -1,4 +1,4 @@
-"""Replay a recorded run: verify it token by token, time it anew, predict it or continue it."""
+"""Replay a recorded run: verify it token by token, time it again, predict it or continue it."""
 
 from __future__ import annotations
 

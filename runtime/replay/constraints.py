@@ -1,4 +1,4 @@
-"""How a recorded decode picked its tokens: the turn that it was, made again of its recipe."""
+"""Rebuilds the requests of recorded decodes from their recipes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RecordedTurns:
         self._first = functools.partial(_first_recipe, engine, header)
 
     def request(self, phase: PhaseEvent, prompt: Sequence[int]) -> TurnRequest:
-        """The turn of a decode after the tokens `prompt`, as long as it was.
+        """Rebuild the request of a decode after the tokens `prompt`, with its length.
 
         Raises:
             ReplayError: this version cannot hold a reply to the same.
@@ -51,7 +51,7 @@ class RecordedTurns:
 def _first_recipe(
     engine: Engine, header: RunStart, phase: PhaseEvent, prompt: Sequence[int]
 ) -> dict[str, Any] | None:
-    """The recipe of a decode of version 0.1.0, whose header has it for the whole run."""
+    """Return the recipe of a decode of version 0.1.0, whose header has one for the whole run."""
     from ..conversation.chat import CHATML
     from ..conversation.reasoning_tags import NO_THINKING, thinking_of
     from ..conversation.requirement import Requirement
@@ -62,7 +62,7 @@ def _first_recipe(
     if name is None:
         return limits or None
     tools = [] if name == "text" else header.tools
-    thinks, said = config.get("thinking", True), int(config.get("said", 0))
+    thinks, prefix = config.get("thinking", True), int(config.get("said", 0))
     own = tokenizer.tool_template if tools else tokenizer.chat_template
     thinking = thinking_of(own or CHATML, tokenizer) if thinks else NO_THINKING
     required = Requirement(
@@ -74,14 +74,14 @@ def _first_recipe(
         thinking,
         bool(config.get("answer_forms") and tokenizer.answer_forms),
     )
-    begun = len(prompt) - said
+    begun = len(prompt) - prefix
     head = tokenizer.decode(list(prompt[max(0, begun - 4) : begun]), special=True)
     more = {"opened": True} if thinks and head.rstrip().endswith(thinking.opening) else {}
-    return required.recipe | limits | more | ({"said": said} if said else {})
+    return required.recipe | limits | more | ({"said": prefix} if prefix else {})
 
 
 def sampling_of(phase: PhaseEvent) -> Sampling:
-    """The recorded way to pick tokens; greedy when nothing was recorded.
+    """Return the recorded sampling settings; greedy when nothing was recorded.
 
     Raises:
         ReplayError: this version cannot sample like that.

@@ -1,4 +1,4 @@
-"""Why a replay may have left its recording: how near the two tokens were, and what is different."""
+"""Why a replay may differ from its recording: the logit margin, and what changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDING = 1e-2
 def margin_between(
     session: Session, at: int, recorded: int | None, replayed: int | None
 ) -> float | None:
-    """How far apart two tokens' logits are after the first `at` tokens, by the range of them all.
+    """Return two tokens' logit distance after the first `at` tokens, by the logits' range.
 
     Computes the logits again: the session keeps `at` tokens. None where one token is missing.
     """
@@ -36,7 +36,7 @@ def margin_between(
 
 @dataclass(frozen=True)
 class Setting:
-    """What was one thing when the run was recorded and is another now."""
+    """A setting that differs between the recording and now."""
 
     name: str
     recorded: str
@@ -50,7 +50,7 @@ class Setting:
 
 
 def what_differs(header: RunStart, engine: Engine) -> list[Setting]:
-    """Everything that a trace records of how tokens come about and that is another now."""
+    """Return the recorded settings that affect tokens and that differ now."""
     from ..agent.run_metadata import versions
 
     if not header.model.name and not header.versions:  # refused before it reached a model
@@ -79,7 +79,7 @@ def what_differs(header: RunStart, engine: Engine) -> list[Setting]:
 
 
 def likely_cause(header: RunStart, engine: Engine, phase: PhaseEvent, margin: float | None) -> str:
-    """In a sentence: all that differs, each by its name, and what is known of what it can do."""
+    """Explain a divergence in a sentence: the changed settings and their known effects."""
     differs = what_differs(header, engine)
     drawn = not sampling_of(phase).greedy
     shown = [*map(str, differs)]

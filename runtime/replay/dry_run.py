@@ -1,4 +1,4 @@
-"""A session that only keeps count: tokens come and go, nothing is computed."""
+"""A session that only counts tokens and computes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def next_prompt(agent: Agent[Any], task: str) -> TokenLedger:
-    """Return all tokens that the model would read before it speaks; none are read, nothing changes.
+    """Return all tokens that the model would read before its reply, without reading them.
 
     Raises:
         AgentError, ContextOverflowError: the model runs on a server; or they do not fit.
@@ -43,7 +43,7 @@ class _Sequence:
         self.metrics = self
 
     def pass_events(self) -> list[PassEvent]:
-        """No pass was run."""
+        """Return nothing: no pass was run."""
         return []
 
 
@@ -86,7 +86,7 @@ class DryRunSession:
         return self._phase("prefill", purpose, before)
 
     def decode(self, **_: Any) -> Iterator[int]:
-        """Give the script."""
+        """Yield the scripted tokens."""
         before = self.n_cached
         for token in self.script:
             self.tokens.append(token)
@@ -95,7 +95,7 @@ class DryRunSession:
         self.last_phase = self._phase("decode", "answer", before)
 
     def truncate(self, n: int) -> None:
-        """Forget every token after the first `n`."""
+        """Drop every token after the first `n`."""
         del self.tokens[n:]
         self.n_cached = min(self.n_cached, n)
 

@@ -1,4 +1,4 @@
-"""The library of recorded runs, `examples/runs`: finding and loading them."""
+"""Finds and loads the recorded runs of `examples/runs`."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ SUFFIX = ".jsonl"
 
 
 def root() -> Path:
-    """The checkout: where this file is, or, if pip installed it without its examples, here."""
+    """Return the checkout of this file, or the working directory for a pip installation."""
     package = Path(__file__).parents[2]
     return package if _is_checkout(package) else Path.cwd()
 
 
 def folder() -> Path:
-    """Where the recorded runs are: in a checkout, not in what pip installs."""
+    """Return the folder of the recorded runs, which only a checkout has."""
     return root() / "examples" / "runs"
 
 
 def names() -> list[str]:
-    """The recorded runs that are there."""
+    """Return the names of the recorded runs."""
     return sorted(path.stem for path in folder().glob(f"*{SUFFIX}"))
 
 
 def holds(path: Path) -> bool:
-    """Whether a file is a recorded run of some checkout, this one or another."""
+    """Return whether a file is a recorded run of any checkout."""
     folder = path.resolve().parent
     return folder.parts[-2:] == ("examples", "runs") and _is_checkout(folder.parents[1])
 
@@ -37,7 +37,7 @@ def _is_checkout(folder: Path) -> bool:
 
 
 def load(name: str) -> Trace:
-    """A recorded run.
+    """Load a recorded run.
 
     Raises:
         TraceError: there is none of that name; says which there are.

@@ -1,4 +1,4 @@
-"""Go on live from a recorded step: token by token with the same model and tools.
+"""Continues a recorded run live from a step, token by token with the same model and tools.
 
     turn 1  prompt ─ call ─ result ─ answer
     turn 2  prompt ─ call ─┐
@@ -41,7 +41,7 @@ def branch(
     prompt: str | None = None,
     run: int = -1,
 ) -> Iterator[AgentEvent]:
-    """Continue a recorded run from one of its steps; yields what `Agent.stream` yields.
+    """Continue a recorded run from one of its steps; yield what `Agent.stream` yields.
 
     The new trace names the run as its parent. From step 2 on, the model first gets the results of
     the recorded calls.
@@ -82,7 +82,7 @@ def branch(
 def history_of(
     trace: Trace, turn: int, step: int, *, run: int = -1
 ) -> tuple[RecordedHistory, RunStart]:
-    """What was said before a step of a run, and the header of that run.
+    """Return the recorded conversation of a run up to a step, and the run's header.
 
     Raises:
         ReplayError: there is no such step, or the trace does not have what came before it.
@@ -100,7 +100,7 @@ def history_of(
 
 
 class RecordedHistory:
-    """What a run said and was told, by turn and step.
+    """The messages of a recorded run, by turn and step.
 
     Attributes:
         history: the conversation that the run went on with; empty for one that began anew.
@@ -120,11 +120,11 @@ class RecordedHistory:
         }
 
     def start(self, turn: int, step: int) -> History:
-        """The conversation that the run's own steps before this one follow."""
+        """Return the conversation that the run's own steps before this one follow."""
         return self.history if (turn, step) in self._own else self._taken[turn, step][0]
 
     def check(self, turn: int, step: int) -> None:
-        """Whether the model was asked for that step.
+        """Check that the run has that step and records all before it.
 
         Raises:
             ReplayError: it was not; says what there is.
@@ -143,14 +143,14 @@ class RecordedHistory:
             raise ReplayError(f"from {turn}.{step}: turn {turn} has {_list('step', steps)}")
 
     def question(self, turn: int) -> str:
-        """What the person asked."""
+        """Return the user's question of a turn."""
         if turn in self.turns:
             return self.turns[turn].question
         fed = self._taken[turn, 1][1]
         return next((one.content for one in fed if one.role == "user"), "")
 
     def attached(self, turn: int) -> dict[str, str]:
-        """Documents that could be read beside the folder up to a turn, and where each was from."""
+        """Return the attached documents up to a turn, with their original paths."""
         found: dict[str, str] = {}
         for number, own in self.turns.items():
             for event in own.messages if number <= turn else ():
@@ -158,7 +158,7 @@ class RecordedHistory:
         return found
 
     def fed(self, turn: int, step: int) -> list[Message]:
-        """The messages that a step began with: the question, or results of the step before."""
+        """Return the messages fed to a step: the question, or results of the step before."""
         if (turn, step) not in self._own:
             return list(self._taken[turn, step][1])
         own = self.turns[turn]
@@ -187,24 +187,24 @@ class RecordedHistory:
         return found
 
     def reply(self, turn: int, step: int) -> tuple[MessageEvent | None, list[ToolEvent]]:
-        """What the model said in a step, and the calls of it that ran."""
+        """Return the model's message of a step, and its calls that ran."""
         own = self.turns[turn]
         spoken = [e for e in own.messages if e.step == step and e.role == "assistant"]
-        said = [event for event in spoken if not event.by]
+        own_words = [event for event in spoken if not event.by]
         calls = [call for call in own.tools if call.step == step and not call.by]
-        return (said[-1] if said else None), calls
+        return (own_words[-1] if own_words else None), calls
 
     def before(self, turn: int, step: int) -> list[tuple[int, int]]:
-        """The steps of the run itself before one, in order."""
+        """Return the run's own steps before one, in order."""
         return sorted(own for own in self._own if own < (turn, step))
 
     def decoded(self, turn: int, step: int) -> list[int]:
-        """The ids that the model gave in a step."""
+        """Return the token ids decoded in a step."""
         phases = [p for p in self.turns[turn].phases if p.step == step and p.phase == "decode"]
         return [i for phase in phases for i in phase.token_ids]
 
     def tokens(self, turn: int, step: int) -> list[int]:
-        """The context as it was before a step was fed."""
+        """Return the context before a step was fed, as token ids."""
         before = takewhile(lambda one: (one.turn, one.step) < (turn, step), self._run.phases)
         return ledger_of(before).ids
 
@@ -212,7 +212,7 @@ class RecordedHistory:
 def _take_over(
     past: RecordedHistory, agent: Agent[Any], header: RunStart, turn: int, step: int
 ) -> tuple[PhaseEvent | None, str]:
-    """Give the agent the conversation before a step; the phase that cost, and a note."""
+    """Give the agent the conversation before a step; return the phase and a note."""
     other = _other(agent, header)
     if not other:
         phase, other = _replayed(past, agent, turn, step)
@@ -226,7 +226,7 @@ def _take_over(
 
 
 def _other(agent: Agent[Any], header: RunStart) -> str:
-    """Why the recorded tokens are not this agent's; empty if they are."""
+    """Return why the recorded tokens do not fit this agent; empty if they do."""
     if not isinstance(agent.conversation, LocalConversation) or header.config.get("server"):
         return "the model runs on a server"
     if not header.model.sha256 or agent.engine.model.sha256 != header.model.sha256:
@@ -243,7 +243,7 @@ def _other(agent: Agent[Any], header: RunStart) -> str:
 def _replayed(
     past: RecordedHistory, agent: Agent[Any], turn: int, step: int
 ) -> tuple[PhaseEvent | None, str]:
-    """Take the recorded tokens into the ledger as a run does, then read them in one go.
+    """Add the recorded tokens to the ledger as a run does, then prefill them at once.
 
     Gives why the tokens are not the recorded ones, if that is what came out.
     """
@@ -287,7 +287,7 @@ def _replay_step(
     dry_run: DryRunSession,
     step: int,
 ) -> None:
-    """Feed what was fed, and have the model say what it said."""
+    """Feed a step's recorded messages and force the recorded reply."""
     turn = run.turn
     run.usage.steps, run.usage.output_tokens = step, 0
     for _ in conversation.append(run, past.fed(turn, step), "prompt"):
@@ -303,7 +303,7 @@ def _replay_step(
 
 
 def _rendered(past: RecordedHistory, agent: Agent[Any], turn: int, step: int) -> list[Message]:
-    """The conversation before a step as messages, the system message that of the agent."""
+    """Return the messages before a step, with the agent's system message."""
     found = [one for one in past.start(turn, step).messages if one.role != "system"]
     for number, other in past.before(turn, step):
         found += [one for one in past.fed(number, other) if one.role != "system"]
@@ -312,16 +312,16 @@ def _rendered(past: RecordedHistory, agent: Agent[Any], turn: int, step: int) ->
             found.append(Message("assistant"))  # stopped before it spoke
             continue
         made = tuple(ToolCall(call.name, call.arguments, id=call.call_id) for call in calls)
-        said = event.content if not made else _beside(event.content, calls)
-        content = said if made else event.content
-        found.append(Message("assistant", content, calls=made, text=said, thinking=event.thinking))
+        text = event.content if not made else _text_before_calls(event.content, calls)
+        content = text if made else event.content
+        found.append(Message("assistant", content, calls=made, text=text, thinking=event.thinking))
     if found and agent.config.system:
         found.insert(0, Message("system", agent.config.system))
     return found
 
 
-def _beside(content: str, calls: Sequence[ToolEvent]) -> str:
-    """What was said before the first call, in whatever format that was written."""
+def _text_before_calls(content: str, calls: Sequence[ToolEvent]) -> str:
+    """Return the text before the first call, whatever the call's format."""
     from ..conversation.formats import FORMATS
 
     openings = [o.text for form in FORMATS.values() for o in form.openings if o.text in content]

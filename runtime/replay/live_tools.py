@@ -1,4 +1,4 @@
-"""Tools that run again in a replay, to see whether they still give what they gave."""
+"""Runs recorded tool calls again, to compare their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LiveTools:
-    """Runs the recorded calls of tools that only read, in a folder.
+    """Runs the recorded calls of read-only tools in a folder.
 
     What a call changed, sent or started is not done again: it gives None, and the recorded result
     stands.
@@ -41,7 +41,7 @@ class LiveTools:
         self._executor: tuple[int, ToolExecutor] | None = None
 
     def __call__(self, event: ToolEvent) -> str | None:
-        """What the model would be told now; None for a call that is not run again."""
+        """Return the result that the model would get now; None for a call that is not repeated."""
         agent = self._agent
         if event.by:
             return self._looked_at(event)
@@ -55,7 +55,7 @@ class LiveTools:
         return self._executor[1].run(call).result
 
     def _looked_at(self, event: ToolEvent) -> str:
-        """What the harness would find now."""
+        """Return what the harness would find now."""
         if self._gatherer is None:
             assert self._agent.files is not None, "it has a folder"
             self._gatherer = Gatherer(self._agent.files, self._agent.policy, background=False)

@@ -1,4 +1,4 @@
-"""Another machine's limits, from whatever file they were written to."""
+"""Reads another machine's limits from a file of any known kind."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..physics.machine import MachineProfile
 _NEEDED = ("cpu", "cores", "target", "threads", "read_gbps", "int8_gops", "fp32_gflops")
 _NEEDED += ("bf16_gflops", "barrier_s")
 _SHARES = ("read", "attention_read", "products", "attention")  # of limits, which are divided by
-_LEAST, _MOST = 1e-15, 1e18
-_PLACES = (("machine", "profile"), ("machine",), ("run", "machine", "profile"))
+_MIN, _MAX = 1e-15, 1e18
+_PATHS = (("machine", "profile"), ("machine",), ("run", "machine", "profile"))
 
 
 def read_machine(path: str | Path) -> tuple[MachineProfile, Efficiency | None]:
-    """The limits of a machine, and what kernels reach of them if the file says that too.
+    """Read a machine's limits, and the kernels' efficiency if the file has it.
 
     Args:
         path: what ``doctor --json`` printed; a trace, whose header has the limits of its machine;
@@ -40,9 +40,9 @@ def read_machine(path: str | Path) -> tuple[MachineProfile, Efficiency | None]:
         raise ReplayError(
             f"{path} is not a JSON object; give the output of `triplepoint doctor --json`"
         )
-    for place in ((), *_PLACES):
+    for path_in in ((), *_PATHS):
         inside: Any = found
-        for key in place:
+        for key in path_in:
             inside = inside.get(key) if isinstance(inside, Mapping) else None
         if isinstance(inside, Mapping) and "read_gbps" in inside:
             return _profile(inside, path), _efficiency(found, path)
@@ -53,7 +53,7 @@ def read_machine(path: str | Path) -> tuple[MachineProfile, Efficiency | None]:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """The file's object, or its first line's if it is a trace."""
+    """Parse the file's JSON object, or the first line's if it is a trace."""
     for part in (text, text.split("\n", 1)[0]):
         try:
             found = json.loads(part)
@@ -95,9 +95,9 @@ def _profile(fields: Mapping[str, Any], path: Path) -> MachineProfile:
 
 
 def _check(name: str, value: Any, path: Path, *, zero: bool = False, whole: bool = False) -> None:
-    """A number above 0, or also `zero`, of a size with which one can calculate."""
+    """Return a number above 0, or from 0 on with `zero`, that is small enough to compute with."""
     good = isinstance(value, int) if whole else isinstance(value, int | float)
-    if not good or not (_LEAST < value < _MOST or (zero and value == 0)):
+    if not good or not (_MIN < value < _MAX or (zero and value == 0)):
         kind = f"a {'whole ' * whole}number {'from' if zero else 'above'} 0"
         raise ReplayError(f"machine differs: {path}: {name} is {value!r}, not {kind}")
 

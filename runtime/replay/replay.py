@@ -1,4 +1,4 @@
-"""Replay: run a recorded trace again on the model, and compare what comes out.
+"""Replays a recorded trace on the model and compares the results.
 
 A trace holds for each prefill the ids that were fed in and for each decode the ids that were
 sampled, so a replay is the same sequence of session calls with the recorded tool results already
@@ -29,7 +29,7 @@ CONTEXT = 16  # tokens before a difference that are shown
 
 @dataclass(frozen=True)
 class Difference:
-    """The first sampled token that is not the recorded one."""
+    """The first sampled token that differs from the recorded one."""
 
     position: int
     """Index among the tokens of its phase, from 0."""
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ToolDifference:
-    """The first live tool call that did not give what was recorded."""
+    """The first live tool call whose result differs from the recorded one."""
 
     call: ToolEvent
     now: str
@@ -58,7 +58,7 @@ class ToolDifference:
 
 @dataclass(frozen=True)
 class AnswerDifference:
-    """The first answer in the trace that its sampled tokens do not say."""
+    """The first recorded answer that its sampled tokens do not contain."""
 
     turn: int
     recorded: str
@@ -68,7 +68,7 @@ class AnswerDifference:
 
 @dataclass(frozen=True)
 class PhaseCheck:
-    """One phase that was run again."""
+    """One phase that was replayed."""
 
     number: int
     """Index among the phases of its run, from 1."""
@@ -78,13 +78,13 @@ class PhaseCheck:
 
     @property
     def same(self) -> bool:
-        """The same tokens came out."""
+        """Return whether the same tokens came out."""
         return self.difference is None
 
 
 @dataclass
 class VerifyReport:
-    """What a verification found; `ok` is True when every phase gave the recorded tokens.
+    """The outcome of a verification; `ok` is True when every phase gave the recorded tokens.
 
     Where `sampled` is 0 there were none to compare, and `ok` says nothing.
     """
@@ -106,19 +106,20 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Every recorded phase gave the same tokens, which say the recorded answers, and no tool
-        that ran another text."""
+        """Return whether every recorded phase gave the same tokens, they contain the recorded
+        answers, and every tool that ran gave the recorded result.
+        """
         whole = len(self.phases) == self.total and self.tool_difference is None
         return whole and self.answer_difference is None and all(phase.same for phase in self.phases)
 
     @property
     def sampled(self) -> int:
-        """Recorded tokens of the decodes that were run again."""
+        """Return the number of recorded tokens in the replayed decodes."""
         return sum(one.recorded.tokens for one in self.phases if one.recorded.phase == "decode")
 
     @property
     def within_rounding(self) -> bool:
-        """The first difference is no more than what another target's rounding makes."""
+        """Return whether another CPU target's rounding explains the first difference."""
         found = self.first_difference
         margin = found.difference.margin if found and found.difference else None
         if not self.other_target or self.other_numbers or margin is None:
@@ -127,7 +128,7 @@ class VerifyReport:
 
     @property
     def first_difference(self) -> PhaseCheck | None:
-        """The phase at which the replay left the recording."""
+        """Return the phase at which the replay left the recording."""
         return next((phase for phase in self.phases if not phase.same), None)
 
 
@@ -139,7 +140,7 @@ def verify(
     tools: Callable[[ToolEvent], str | None] | None = None,
     on_phase: Callable[[PhaseCheck], None] | None = None,
 ) -> VerifyReport:
-    """Run one run of a trace again and compare the sampled tokens of every phase.
+    """Replay one run of a trace and compare the sampled tokens of every phase.
 
     Stops at the first phase or tool result that differs, because the history differs after it, and
     at an answer that the tokens of its turn do not say.
@@ -165,7 +166,7 @@ def verify(
     replay = Replay(engine, chosen, header)
     number = 0
     by_harness: str | None = None  # an answer that the model did not give
-    said: tuple[int, list[int]] = 0, []  # a turn, and its sampled tokens
+    sampled: tuple[int, list[int]] = 0, []  # a turn, and its sampled tokens
     for event in chosen.events:
         if isinstance(event, ToolEvent) and tools is not None:
             now = tools(event)
@@ -173,21 +174,21 @@ def verify(
                 report.tool_difference = ToolDifference(event, now)
                 break
             report.tools += now is not None
-        if isinstance(event, TurnEnd) and event.turn != said[0]:  # it has no phase
-            said = event.turn, []
+        if isinstance(event, TurnEnd) and event.turn != sampled[0]:  # it has no phase
+            sampled = event.turn, []
         if isinstance(event, TurnEnd | RunEnd):
-            turn, text = said[0], engine.tokenizer.decode(said[1], special=True)
+            turn, text = sampled[0], engine.tokenizer.decode(sampled[1], special=True)
             if isinstance(event, TurnEnd):
                 by_harness = event.answer if event.by else None
-            if event.answer != by_harness and not _says(text, event.answer):
+            if event.answer != by_harness and not _contains(text, event.answer):
                 report.answer_difference = AnswerDifference(turn, event.answer, text)
                 break
         if not isinstance(event, PhaseEvent):
             continue
-        if event.turn != said[0]:
-            said = event.turn, []
+        if event.turn != sampled[0]:
+            sampled = event.turn, []
         if event.phase == "decode":
-            said[1].extend(event.token_ids)
+            sampled[1].extend(event.token_ids)
         number += 1
         check = replay.check(number, event)
         report.phases.append(check)
@@ -198,9 +199,10 @@ def verify(
     return report
 
 
-def _says(text: str, answer: str) -> bool:
-    """Whether a text has the lines of an answer, in order: there may be thoughts and calls around
-    them, and markers between them."""
+def _contains(text: str, answer: str) -> bool:
+    """Return whether a text has the lines of an answer, in order; thoughts, calls and markers may
+    be between them.
+    """
     at = 0
     for line in map(str.strip, answer.split("\n")):
         at = text.find(line, at)
@@ -211,7 +213,7 @@ def _says(text: str, answer: str) -> bool:
 
 
 def check_has_tokens(trace: Trace, header: RunStart) -> None:
-    """Whether there is anything to compare with.
+    """Check that the trace has tokens to compare.
 
     Raises:
         ReplayError: the run was recorded without it.
@@ -226,7 +228,7 @@ def check_has_tokens(trace: Trace, header: RunStart) -> None:
 
 
 def check_settings(header: RunStart, engine: Engine) -> list[str]:
-    """Compare a trace's header with an engine; returns notes on what differs but may be tried.
+    """Compare a trace's header with an engine; return notes on tolerable differences.
 
     Raises:
         ReplayError: the model is another one.
@@ -247,7 +249,7 @@ def check_settings(header: RunStart, engine: Engine) -> list[str]:
 
 
 class Replay:
-    """A session that a recorded run's phases are run on, in their order."""
+    """A session on which a recorded run's phases are replayed in order."""
 
     def __init__(self, engine: Engine, run: Trace, header: RunStart) -> None:
         self._engine, self._header = engine, header
@@ -255,7 +257,7 @@ class Replay:
         self._turns = RecordedTurns(engine, run, header)
 
     def check(self, number: int, phase: PhaseEvent) -> PhaseCheck:
-        """Run one phase again.
+        """Replay one phase.
 
         Raises:
             ReplayError: the phase does not follow from those before it; says where.
@@ -268,7 +270,7 @@ class Replay:
             raise ReplayError(f"context differs: phase {number} does not fit; {error}") from error
 
     def _prefill(self, number: int, phase: PhaseEvent) -> PhaseCheck:
-        """Feed those of the recorded ids that the session does not hold yet."""
+        """Prefill the recorded ids that the session does not hold yet."""
         session = self._session
         if phase.token_ids and not phase.tokens:  # taken over from another session
             session.truncate(0)

@@ -1,4 +1,4 @@
-"""A recorded run beside the same work done elsewhere: what `run_workload` and `predict` give."""
+"""Compares a recorded run with the same work executed or predicted elsewhere."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from ...traces.events import PhaseEvent
 
-LEAST_S = 0.05  # a phase that is shorter says little about how well times repeat
+MIN_S = 0.05  # a phase that is shorter says little about how well times repeat
 
 
 @dataclass(frozen=True)
 class PerfPhase:
-    """One phase as it was, and as it is now."""
+    """One phase as recorded, and as it is now."""
 
     number: int
     """Index among the phases of its run, from 1."""
@@ -24,18 +24,18 @@ class PerfPhase:
 
     @property
     def ratio(self) -> float:
-        """Time now by recorded time."""
+        """Return the time now, divided by the recorded time."""
         return self.now.wall_s / self.recorded.wall_s if self.recorded.wall_s > 0 else 1.0
 
     @property
     def alike(self) -> bool:
-        """Both ran in the same regime."""
+        """Return whether both are in the same regime."""
         return self.now.regime == self.recorded.regime
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What some phases took together, or one regime's share of a run."""
+    """The total tokens and time of some phases."""
 
     phases: int
     tokens: int
@@ -43,19 +43,19 @@ class Sums:
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens by seconds; 0 for none."""
+        """Return the tokens per second; 0 for none."""
         return self.tokens / self.seconds if self.seconds > 0 else 0.0
 
 
 def sums(phases: Iterable[PhaseEvent]) -> Sums:
-    """Add up."""
+    """Return the totals of some phases."""
     chosen = list(phases)
     return Sums(len(chosen), sum(p.tokens for p in chosen), sum(p.wall_s for p in chosen))
 
 
 @dataclass
 class PerfReport:
-    """A run's schedule of passes, executed or predicted, beside what was recorded."""
+    """A run's schedule of passes, executed or predicted, compared with the recording."""
 
     run: str
     settings: list[tuple[str, object, object]]
@@ -67,31 +67,31 @@ class PerfReport:
 
     @property
     def wait_s(self) -> float:
-        """Seconds that the tools took."""
+        """Return the seconds spent in tools."""
         return sum(phase.wait_s for phase in self.phases)
 
     @property
     def recorded(self) -> list[PhaseEvent]:
-        """The recorded phases."""
+        """Return the recorded phases."""
         return [phase.recorded for phase in self.phases]
 
     @property
     def now(self) -> list[PhaseEvent]:
-        """The phases as they are now."""
+        """Return the phases as they are now."""
         return [phase.now for phase in self.phases]
 
     @property
     def regime_changes(self) -> list[PerfPhase]:
-        """The phases that are in another regime now."""
+        """Return the phases whose regime has changed."""
         return [phase for phase in self.phases if not phase.alike]
 
     @property
     def alike(self) -> float:
-        """Share of the phases that are in the same regime as recorded, 0 to 1."""
+        """Return the share of phases in the recorded regime, 0 to 1."""
         return 1 - len(self.regime_changes) / len(self.phases) if self.phases else 1.0
 
     def regimes(self) -> list[tuple[str, Sums, Sums]]:
-        """Each regime with its sums as recorded and now, the one of most recorded time first."""
+        """Return each regime with its recorded and present totals, longest recorded first."""
         names = {phase.regime: None for phase in (*self.recorded, *self.now)}
         found = [
             (
@@ -103,10 +103,10 @@ class PerfReport:
         ]
         return sorted(found, key=lambda row: (-row[1].seconds, -row[2].seconds))
 
-    def time_error(self, least_s: float = LEAST_S) -> float | None:
-        """Median over phases of at least `least_s` of how far the time is off: 0.1 for 10 %.
+    def time_error(self, min_s: float = MIN_S) -> float | None:
+        """Return the median relative time error of phases of at least `min_s` (0.1 is 10 %).
 
         None when no phase was as long.
         """
-        errors = [abs(p.ratio - 1) for p in self.phases if p.recorded.wall_s >= least_s]
+        errors = [abs(p.ratio - 1) for p in self.phases if p.recorded.wall_s >= min_s]
         return statistics.median(errors) if errors else None

@@ -1,4 +1,4 @@
-"""What if: the work of a recorded run, done on another model, another machine, other settings.
+"""Runs or predicts a recorded run's work on another model, machine or settings.
 
 The recorded passes run for real, with their numbers of tokens, their lengths of the KV cache and
 the pauses that the tools made between them. What the model says does not count: each token is
@@ -36,7 +36,7 @@ def run_workload(
     waits: bool = True,
     on_phase: Callable[[PerfPhase], None] | None = None,
 ) -> PerfReport:
-    """Do the work of one run of a trace on an engine and compare it with the recording.
+    """Execute the work of one run on an engine and compare it with the recording.
 
     Args:
         trace: a loaded trace, redacted or not.
@@ -94,7 +94,7 @@ class Execution:
         self._turns = RecordedTurns(engine, run, header) if usable else None
 
     def take_over(self, work: WorkItem) -> None:
-        """Have the tokens of a phase that computed none, on nobody's clock.
+        """Take over the tokens of a phase that computed none, untimed.
 
         They came from another session; or it is a decode that was stopped before its first token.
         """
@@ -104,11 +104,11 @@ class Execution:
             session.prefill(self._ids.wrapped(phase.token_ids))
 
     def stop(self) -> None:
-        """End the phase that runs, from another thread."""
+        """End the running phase, from another thread."""
         self._session.stop()
 
     def run(self, work: WorkItem) -> PhaseEvent:
-        """Do one phase; what is missing before it is filled in, on nobody's clock."""
+        """Execute one phase; missing context is filled in first, untimed."""
         from ..engine.teacher_forcing import ForcedConstraint, decode_teacher_forced
 
         phase, session = work.recorded, self._session
@@ -183,21 +183,21 @@ def predict(
 def _expected(
     work: WorkItem, cost: ModelCost, calibration: Calibration, machine: MachineProfile
 ) -> PhaseEvent:
-    """One phase as the cost model sees it."""
+    """Predict one phase with the cost model."""
     from ..physics.costs import Prediction
     from ..physics.observation import observe
 
     phase = work.recorded
-    least = [0.0, 0.0, 0.0]
+    totals = [0.0, 0.0, 0.0]
     wall, kernel, at, level = 0.0, 0.0, phase.kv_before, ""
     for size in _sizes(work):
         if size:
             expected = calibration.estimate(cost, size, at, machine)
             wall, kernel = wall + expected.seconds, kernel + expected.kernel_s
             for n, value in enumerate(expected.least.as_dict().values()):
-                least[n] += value
+                totals[n] += value
             level, at = expected.least.level, at + size
-    prediction = Prediction(*least, level=level)
+    prediction = Prediction(*totals, level=level)
     seen = observe(prediction, wall, kernel)
     return PhaseEvent(
         turn=phase.turn,
@@ -221,7 +221,7 @@ def _expected(
 
 
 def _sizes(work: WorkItem) -> list[int]:
-    """Tokens of each pass; those of a decode that jumped or drafted as `ForcedConstraint` has them.
+    """Return each pass's tokens; drafted or jumped decodes follow `ForcedConstraint`.
 
     Of drafts that were refused nothing is counted.
     """
@@ -236,7 +236,7 @@ def _sizes(work: WorkItem) -> list[int]:
 def settings(
     header: RunStart, engine: Engine, machine: MachineProfile | None = None
 ) -> list[tuple[str, object, object]]:
-    """Name, recorded value and value now of what differs between a run and an engine.
+    """Return the name, recorded value and present value of each differing setting.
 
     machine: another one than the engine's, to predict for.
     """

@@ -1,4 +1,4 @@
-"""The schedule of a recorded run as a benchmark: the same passes again and again."""
+"""Benchmarks the schedule of a recorded run, repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Timed:
-    """One phase of a schedule, or all of a kind, measured some times.
+    """Repeated measurements of one phase of a schedule, or of all of a kind.
 
     Attributes:
         name: ``1.2 answer``, or ``decode``.
@@ -37,27 +37,27 @@ class Timed:
 
     @property
     def rates(self) -> list[float]:
-        """Tokens per second of each repetition."""
+        """Return the tokens per second of each repetition."""
         return [self.tokens / seconds if seconds > 0 else 0.0 for seconds in self.seconds]
 
     @property
     def median(self) -> float:
-        """Median tokens per second."""
+        """Return the median tokens per second."""
         return statistics.median(self.rates)
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the tokens per second; 0 for a single repetition."""
+        """Return the standard deviation of the tokens per second; 0 for one repetition."""
         return statistics.stdev(self.rates) if len(self.rates) > 1 else 0.0
 
     @property
     def regime(self) -> str:
-        """The regime of most repetitions; empty for several phases together."""
+        """Return the most frequent regime; empty for several phases together."""
         return statistics.mode(p.regime for p in self.observed) if self.observed else ""
 
     @property
     def share(self) -> float | None:
-        """Median share of the limit that the regime names; None for several phases together."""
+        """Return the median share of the regime's limit; None for several phases together."""
         return statistics.median(p.limit_share for p in self.observed) if self.observed else None
 
 
@@ -69,7 +69,7 @@ def measure(
     run: int = -1,
     between: Callable[[], object] | None = None,
 ) -> list[Timed]:
-    """Time the schedule of one run, after one time that does not count; tools are not waited for.
+    """Time the schedule of one run after a warm-up, without waiting for tools.
 
     Args:
         between: called before each repetition and after the last, e.g. to sample limits.

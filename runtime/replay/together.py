@@ -1,4 +1,4 @@
-"""Recorded agents at once: what N conversations on one engine take together, and one by one.
+"""Measures N recorded agents on one engine, concurrently and one by one.
 
 Each agent does the work of a recorded run: its prompts, its decodes, whose tokens are given, and
 the pauses of its tools as long as they were. Nothing of one agent's text is taken over by another,
@@ -51,7 +51,7 @@ class Job:
 
 @dataclass
 class Turns:
-    """Rounds of all agents, at once or one after another.
+    """Rounds of all agents, concurrent or one after another.
 
     Attributes:
         together: which.
@@ -67,24 +67,24 @@ class Turns:
 
     @property
     def jobs_per_hour(self) -> list[float]:
-        """By round."""
+        """Return the jobs per hour of each round."""
         each = len(self.jobs) / len(self.seconds)
         return [3600.0 * each / seconds for seconds in self.seconds]
 
     @property
     def tokens_per_s(self) -> float:
-        """Decoded tokens of all agents, from the median round."""
+        """Return the decoded tokens per second of all agents, in the median round."""
         each = sum(job.tokens for job in self.jobs) / len(self.seconds)
         return each / statistics.median(self.seconds)
 
     def quantile(self, name: str, share: float) -> float:
-        """A quantile of ``ttft_s``, ``tpot_s`` or ``gaps_s`` over all jobs, in seconds."""
+        """Return a quantile of ``ttft_s``, ``tpot_s`` or ``gaps_s`` over all jobs, in seconds."""
         found = [value for job in self.jobs for value in getattr(job, name)]
         return float(np.quantile(found, share)) if found else 0.0
 
 
 def measure(engine: Engine, traces: Sequence[Trace], agents: int, repeat: int = 3) -> list[Turns]:
-    """Do the last runs of `traces`, `agents` of them, at once and one after another in turns.
+    """Run `agents` agents on the last runs of `traces`, in concurrent and serial rounds by turns.
 
     A first run does not count.
 
@@ -111,8 +111,8 @@ def measure(engine: Engine, traces: Sequence[Trace], agents: int, repeat: int = 
 
 
 def _at_once(together: Turns, agents: Sequence[_Agent]) -> None:
-    """One round of all of them, each in a thread."""
-    starts: list[float] = []  # before the first of them goes on
+    """Run one round of all agents, each in a thread."""
+    starts: list[float] = []  # before the first of them continues
     ready = threading.Barrier(len(agents) + 1, lambda: starts.append(time.perf_counter()))
     with ThreadPoolExecutor(len(agents)) as threads:
         try:
@@ -151,13 +151,13 @@ class _Agent:
         execution, job = self._execution, Job()
         if ready is not None:
             ready.wait()
-        began = asked = time.perf_counter()
+        began = sent = time.perf_counter()
         turn = waits_for = None
         for work in self._works:
             phase = work.recorded
             if phase.turn != turn:  # a new question
                 turn = waits_for = phase.turn
-                asked = time.perf_counter()
+                sent = time.perf_counter()
             if not phase.tokens:
                 execution.take_over(work)
                 continue
@@ -168,7 +168,7 @@ class _Agent:
             execution.run(work)
             job.tokens += len(times)
             if times and waits_for is not None:
-                job.ttft_s.append(times[0] - asked)
+                job.ttft_s.append(times[0] - sent)
                 waits_for = None
             if len(times) > 1:
                 job.gaps_s += _gaps(times)

@@ -1,4 +1,4 @@
-"""What a recorded run had the engine do: passes of so many tokens at such a context, and pauses."""
+"""The work of a recorded run: passes with their token counts and contexts, and waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkItem:
-    """One recorded phase as work to be done.
+    """One recorded phase as work to execute.
 
     Attributes:
         number: index among the phases of its run, from 1.
@@ -32,12 +32,12 @@ class WorkItem:
 
     @property
     def computed(self) -> int:
-        """Positions that the phase added to the KV cache."""
+        """Return the positions that the phase added to the KV cache."""
         return self.recorded.kv_after - self.recorded.kv_before
 
 
 def chosen_run(trace: Trace, run: int) -> tuple[Trace, RunStart]:
-    """One run of a trace, counted as list indices are, and its header.
+    """Return one run of a trace, by list index, and its header; it must be replayable.
 
     Raises:
         ReplayError: there is no such run, or its tokens were another server's.
@@ -48,7 +48,7 @@ def chosen_run(trace: Trace, run: int) -> tuple[Trace, RunStart]:
 
 
 def run_of(trace: Trace, run: int) -> tuple[Trace, RunStart]:
-    """The same, whoever ran the model."""
+    """Return one run of a trace, by list index, and its header, of a remote model too."""
     if not isinstance(trace, Trace):
         raise ReplayError(f"trace must be a Trace, not {trace!r}; see Trace.load")
     if not isinstance(run, int):
@@ -65,7 +65,7 @@ def run_of(trace: Trace, run: int) -> tuple[Trace, RunStart]:
 
 
 def check_replayable(header: RunStart) -> None:
-    """Whether the run's tokens are in the trace at all.
+    """Check that the trace holds the run's tokens.
 
     Raises:
         ReplayError: the model ran in another server.
@@ -78,7 +78,7 @@ def check_replayable(header: RunStart) -> None:
 
 
 def work_items(run: Trace) -> list[WorkItem]:
-    """The work of one run, in order.
+    """Return the work of one run, in order.
 
     Raises:
         ReplayError: a phase's sizes do not fit together; names the field.
@@ -100,8 +100,8 @@ def work_items(run: Trace) -> list[WorkItem]:
 
 def _check(work: WorkItem) -> None:
     phase = work.recorded
-    most = phase.tokens if phase.phase == "prefill" else max(0, phase.tokens - 1)
-    if phase.kv_before < 0 or not 0 <= work.computed <= most:
+    limit = phase.tokens if phase.phase == "prefill" else max(0, phase.tokens - 1)
+    if phase.kv_before < 0 or not 0 <= work.computed <= limit:
         raise ReplayError(
             f"phase {work.number} ({phase.purpose}): kv_before {phase.kv_before}, kv_after "
             f"{phase.kv_after} and tokens {phase.tokens} do not fit together"
@@ -109,7 +109,7 @@ def _check(work: WorkItem) -> None:
 
 
 def recorded_prompt(run: Trace, header: RunStart, turn: int = 0) -> TokenLedger:
-    """Return all tokens that the model had read before its last reply of a turn; 0: the last turn.
+    """Return all tokens read before the last reply of a turn; turn 0 is the last.
 
     Raises:
         ReplayError: there is no such turn, or the trace does not have all of these tokens.
@@ -127,7 +127,7 @@ def recorded_prompt(run: Trace, header: RunStart, turn: int = 0) -> TokenLedger:
 
 
 def ledger_of(phases: Iterable[PhaseEvent]) -> TokenLedger:
-    """Return the tokens of a session after these phases, whose purposes are the origins."""
+    """Return the tokens of a session after these phases; their purposes are the origins."""
     ledger = TokenLedger()
     for phase in phases:
         if phase.phase == "prefill":  # one of no tokens takes over those of another session
@@ -137,12 +137,12 @@ def ledger_of(phases: Iterable[PhaseEvent]) -> TokenLedger:
 
 
 def positions(works: Sequence[WorkItem]) -> int:
-    """Positions that a session needs for the work: its `context`, at least."""
+    """Return the minimum `context` of a session for the work."""
     return max(work.recorded.kv_after for work in works) + 1
 
 
 class TokenIds:
-    """The ids to run a schedule with on a vocabulary of `n_vocab`.
+    """Chooses token ids for a schedule on a vocabulary of `n_vocab`.
 
     Those of the trace where it has them, wrapped around where the vocabulary is smaller; else
     made-up ones, always the same.
@@ -153,17 +153,17 @@ class TokenIds:
         self._chance = random.Random(1)
 
     def of(self, phase: PhaseEvent) -> list[int]:
-        """As many ids as the phase has tokens."""
+        """Return as many ids as the phase has tokens."""
         if len(phase.token_ids) == phase.tokens:
             return self.wrapped(phase.token_ids)
         return self.made_up(phase.tokens)
 
     def wrapped(self, ids: Sequence[int]) -> list[int]:
-        """These ids, or where one is not in the vocabulary, another."""
+        """Return the ids, reduced modulo the vocabulary size."""
         return [i % self._n_vocab for i in ids]
 
     def made_up(self, count: int) -> list[int]:
-        """So many ids that mean nothing."""
+        """Return `count` arbitrary ids."""
         return list(self._many(count))
 
     def _many(self, count: int) -> Iterator[int]:

@@ -1,1 +1,1 @@
-"""Suites: tasks with checks, asked of models under settings, over and over; what came of it."""
+"""Evaluation suites: tasks with checks, run repeatedly on models and settings, and scored."""

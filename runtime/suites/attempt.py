@@ -1,4 +1,4 @@
-"""One attempt at a task: a folder, an agent, its answers, and what the checks say."""
+"""One attempt at a task: its folder, an agent, the answers, and their checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..engine.sampling.settings import Sampling
 from .checks import Judge, Outcome, run_check, snapshot
 from .definition import WRITING, Question, Setting, Suite, Task
 from .folders import folder_of
-from .verdict import told
+from .verdict import as_evidence
 
 if TYPE_CHECKING:
     from ...tools import Tool
@@ -44,7 +44,7 @@ def attempt(
     trace: Path | None = None,
     hidden: Sequence[Path] = (),
 ) -> Row:
-    """Ask a task's questions once; what came of it is the part of a row that names no model.
+    """Run a task's questions once; return the results row without the model's name.
 
     What is `hidden`, files of the run itself, is not seen by the tools, nor copied for them.
 
@@ -68,26 +68,26 @@ def attempt(
 
 @contextmanager
 def _folder(suite: Suite, task: Task, hidden: Sequence[Path]) -> Iterator[Path | None]:
-    """The folder of a task: as it is where nothing writes, else a copy that goes away again."""
-    place = suite.folder_of(task)
-    described = folder_of(place) if place is not None else None
-    if described is None and place is not None and not place.is_dir():
-        raise SettingError(f"task {task.id}: no such folder: {place}")
+    """Yield the task's folder: itself where nothing writes, else a temporary copy."""
+    source = suite.folder_of(task)
+    described = folder_of(source) if source is not None else None
+    if described is None and source is not None and not source.is_dir():
+        raise SettingError(f"task {task.id}: no such folder: {source}")
     copied = described is not None or task.files or WRITING & {*suite.tools_of(task)}
     if not copied:
-        yield place
+        yield source
         return
     with tempfile.TemporaryDirectory(prefix="triplepoint-eval-") as temporary:
         root = Path(temporary, "work")
         if described is not None:
             described.write(root)
-        elif place is not None:
+        elif source is not None:
             own = {os.path.realpath(path) for path in hidden}
 
             def left_out(folder: str, names: list[str]) -> list[str]:
                 return [name for name in names if os.path.realpath(Path(folder, name)) in own]
 
-            shutil.copytree(place, root, symlinks=True, ignore=left_out)
+            shutil.copytree(source, root, symlinks=True, ignore=left_out)
         else:
             root.mkdir()
         for name, text in task.files.items():
@@ -111,7 +111,7 @@ def _hold(
     hidden: Sequence[Path],
     row: Row,
 ) -> None:
-    """Hold the conversation, and put into the row what is known of it as it becomes known."""
+    """Run the conversation, and fill in the row as results arrive."""
     if trace is not None:
         trace.unlink(missing_ok=True)  # of a try that did not come to its end
     groups = suite.tools_of(task)
@@ -148,7 +148,7 @@ def _hold(
 
 
 def let_go(agent: Agent[Any]) -> None:
-    """Close it and its session: pages of its KV cache would stay until Python collects cycles."""
+    """Close the agent and its session now: its KV pages would stay until a cycle collection."""
     with suppress(AgentError, EngineError):  # of another server it has none
         agent.session.close()
     agent.close()
@@ -160,14 +160,14 @@ class _Talk:
     def __init__(self, agent: Agent[Any], outcome: Outcome) -> None:
         self._agent = agent
         self._outcome = outcome
-        self._asked: list[str] = []
+        self._questions: list[str] = []
         self._heard: list[str] = []
         self.usage: dict[str, Any] = dict.fromkeys(_COUNTED, 0) | {"ttft_s": None}
         self.broken = ""
 
     def ask(self, question: Question) -> Row:
         """Ask one, and check the answer."""
-        self._asked.append(question.ask)
+        self._questions.append(question.ask)
         calls: list[tuple[str, bool]] = []
         arguments: dict[str, Any] = {}
         answer, status, message = "", "error", "the stream ended early"
@@ -176,7 +176,9 @@ class _Talk:
                 arguments = event.arguments
             elif isinstance(event, ToolCallFinished):
                 calls.append((event.name, event.error is None))
-                self._heard.append(told(event.result, event.error, arguments, self._asked))
+                self._heard.append(
+                    as_evidence(event.result, event.error, arguments, self._questions)
+                )
             elif isinstance(event, RunFinished):
                 answer, status = event.result.answer, event.result.status
                 message = event.result.message
@@ -185,7 +187,7 @@ class _Talk:
             self.broken = message
         outcome = self._outcome
         outcome.question, outcome.answer, outcome.calls = question.ask, answer, calls
-        outcome.questions, outcome.results = self._asked, self._heard
+        outcome.questions, outcome.results = self._questions, self._heard
         checks = [] if self.broken else [run_check(check, outcome) for check in question.checks]
         right = status == "answered" and all(check["passed"] for check in checks)
         row: Row = {"ask": question.ask, "answer": answer, "status": status, "passed": right}
@@ -210,7 +212,7 @@ def _tools(groups: list[Any], files: Workspace | None) -> list[Tool[..., Any]]:
 
 
 def _sampling(engine: Engine | RemoteEngine, setting: Setting, repeat: int) -> Sampling | None:
-    """What the setting says; each repeat has a seed of its own."""
+    """Return the setting's sampling; each repeat has its own seed."""
     given = {name: getattr(setting, name) for name in _SAMPLED}
     given = {name: value for name, value in given.items() if value is not None}
     if not given and setting.seed == 0 and repeat == 0:

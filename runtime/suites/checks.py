@@ -1,4 +1,4 @@
-"""Whether an answer is right: one function for each kind of check."""
+"""Checks of answers: one function for each kind."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Snapshot = Mapping[str, str]
 
 
 class Judge(Protocol):
-    """Decides where no rule can."""
+    """Decides checks that no rule can."""
 
     def __call__(self, rubric: str, question: str, answer: str) -> tuple[bool, str]:
-        """Whether the answer is right, and why."""
+        """Return whether the answer is right, and why."""
         ...
 
 
 @dataclass
 class Outcome:
-    """What there is to judge of one question.
+    """The evidence for the checks of one question.
 
     Attributes:
         calls: names of the tools that were called, and whether the call succeeded.
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def run_check(check: Check, outcome: Outcome) -> dict[str, Any]:
-    """The result of a check as it stands in the results file: ``why`` only where it failed."""
+    """Return a check's result for the results file; ``why`` only where it failed."""
     try:
         why = _CHECKS[check.kind](check, outcome)
     except RegexTimeoutError:
@@ -63,11 +63,11 @@ def run_check(check: Check, outcome: Outcome) -> dict[str, Any]:
 
 
 def snapshot(root: Path) -> dict[str, str]:
-    """What is in a folder; links by where they point."""
+    """Return the files of a folder by digest, and links by target."""
     found: dict[str, str] = {}
-    for place, _, names in os.walk(root):
+    for parent, _, names in os.walk(root):
         for name in names:
-            path = Path(place, name)
+            path = Path(parent, name)
             key = path.relative_to(root).as_posix()
             if path.is_symlink():
                 found[key] = f"link to {os.readlink(path)}"
@@ -77,7 +77,7 @@ def snapshot(root: Path) -> dict[str, str]:
 
 
 def check_requirements(suite: Suite) -> None:
-    """Say at once which package a check needs and has not, and which schema is none.
+    """Check early that each check's package is installed and its schema is valid.
 
     Raises:
         SettingError: names the package, or the task whose schema is none.
@@ -166,7 +166,7 @@ def _schema(check: Check, outcome: Outcome) -> str:
 
 
 def _pattern(validator: Any, pattern: str, value: object, schema: object) -> Iterator[Any]:
-    """The keyword of JSON Schema, in bounded time."""
+    """Check JSON Schema's `pattern` keyword in bounded time."""
     from jsonschema import ValidationError
 
     if isinstance(value, str) and not searched(pattern, value, re.RegexFlag(0)):

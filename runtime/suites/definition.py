@@ -1,4 +1,4 @@
-"""What a suite is: tasks with checks, models and settings. docs/evaluation.md has every field.
+"""The definition of a suite: tasks with checks, models and settings (see docs/evaluation.md).
 
 YAML, TOML and JSON hold the same fields. A field that is not known is an error that says where.
 """
@@ -33,7 +33,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 def _as_text(given: object) -> object:
-    """A number or a date as it was written: YAML and TOML read `2` and `2026-11-28` as such."""
+    """Return the text of a number or date, which YAML and TOML have already parsed."""
     plain = isinstance(given, int | float | date) and not isinstance(given, bool)
     return str(given) if plain else given
 
@@ -46,7 +46,7 @@ class _Strict(BaseModel):
 
 
 class FileCheck(_Strict):
-    """What a file must be after the answer."""
+    """The required state of a file after the answer."""
 
     contains: str | list[str] | None = None
     lacks: str | list[str] | None = None
@@ -56,7 +56,7 @@ class FileCheck(_Strict):
 
 
 class Facts(_Strict):
-    """Rules about meaning, of which a question of a folder file has its own: `suite_files.Turn`."""
+    """Rules about meaning; a question of a folder file has its own, `suite_files.Turn`."""
 
     has: list[str | list[str]] = []
     says: list[str | list[str]] = []
@@ -68,10 +68,10 @@ class Facts(_Strict):
 
 
 class Check(_Strict):
-    """One condition; exactly one of the fields up to `judge` says which."""
+    """One condition; exactly one of the fields up to `judge` selects its kind."""
 
     contains: str | list[str | list[str]] | None = None
-    """Texts that must stand in the answer; of an inner list one will do."""
+    """Texts that the answer must contain; of an inner list one will do."""
     lacks: str | list[str] | None = None
     equals: str | list[str] | None = None
     """The answer without space around it; of a list one of them."""
@@ -107,7 +107,7 @@ class Check(_Strict):
 
     @property
     def kind(self) -> str:
-        """Which condition it is."""
+        """Return the kind of the condition."""
         found = next(kind for kind in KINDS if getattr(self, kind) is not None)
         return "schema" if found == "json_schema" else found
 
@@ -127,7 +127,7 @@ class Question(_Strict):
 
 
 class Task(_Strict):
-    """One conversation over one folder; usually of one question."""
+    """One conversation over one folder, usually of one question."""
 
     id: Name
     group: str = ""
@@ -155,12 +155,12 @@ class Task(_Strict):
 
     @property
     def questions(self) -> list[Question]:
-        """Its turns."""
+        """Return the turns."""
         return self.turns or [Question(ask=self.question or "", checks=self.checks)]
 
 
 class Price(_Strict):
-    """Dollars, or any other money, for a million tokens."""
+    """The price of a million tokens, in dollars or any other currency."""
 
     input: float = Field(default=0.0, ge=0)
     cached: float | None = Field(default=None, ge=0)
@@ -169,7 +169,7 @@ class Price(_Strict):
 
 
 class Model(_Strict):
-    """A model and how it is loaded; as the options of `triplepoint run` of these names."""
+    """A model and its load options, named as those of `triplepoint run`."""
 
     name: Name
     model: Name
@@ -180,7 +180,7 @@ class Model(_Strict):
 
 
 class Setting(_Strict):
-    """How the agent asks, and how tokens are picked."""
+    """The settings of the agent and of its sampling."""
 
     name: Name = "default"
     system: str | None = None
@@ -199,7 +199,7 @@ class Setting(_Strict):
 
 
 class Suite(_Strict):
-    """A whole suite. `place` is the folder that relative paths are relative to."""
+    """A whole suite; relative paths are relative to the folder `place`."""
 
     name: Name
     about: str = ""
@@ -232,22 +232,22 @@ class Suite(_Strict):
         return self
 
     def tools_of(self, task: Task) -> list[ToolGroup]:
-        """The groups of tools of a task beside the three that look at files."""
+        """Return the tool groups of a task, in addition to the three file tools."""
         return self.tools if task.tools is None else task.tools
 
     def folder_of(self, task: Task) -> Path | None:
-        """The folder of a task; None: it has none."""
+        """Return the folder of a task, or None."""
         given = task.dir if task.dir is not None else self.dir
         return None if given is None else self.place / given
 
     def price_of(self, model: Model) -> Price | None:
-        """What a million tokens cost; None: it was not said."""
+        """Return the price of a million tokens, or None where it is unknown."""
         return model.price_per_million or self.price_per_million
 
     def cell(self, task: Task, model: Model, setting: Setting) -> str:
-        """Says whether an attempt of earlier is one of this task, model and setting as they are."""
+        """Return a digest of the task, model and setting, which earlier attempts are matched by."""
         judged = any(check.judge for question in task.questions for check in question.checks)
-        asked = {
+        content = {
             "task": task.model_dump(exclude={"group"}),
             "dir": self.dir if task.dir is None else task.dir,
             "tools": self.tools_of(task),
@@ -255,7 +255,7 @@ class Suite(_Strict):
             "setting": setting.model_dump(),
             "judge": self.judge.model_dump() if judged and self.judge else None,
         }
-        text = json.dumps(asked, sort_keys=True, default=str)
+        text = json.dumps(content, sort_keys=True, default=str)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -263,7 +263,7 @@ SUFFIXES = (".yaml", ".yml", ".toml", ".json")
 
 
 def read_suite(path: str | Path) -> Suite:
-    """A suite from its file.
+    """Read a suite from its file.
 
     Raises:
         SettingError: it cannot be read, or says something that cannot be; names the place.
@@ -334,7 +334,7 @@ def _yaml(path: Path, text: str) -> Any:
 
 
 def _model(given: Any) -> Any:
-    """A model that was named by a text alone."""
+    """Build a model from its name alone."""
     if isinstance(given, str):
         return {"name": given, "model": given}
     if isinstance(given, dict):
@@ -345,17 +345,17 @@ def _model(given: Any) -> Any:
 
 
 def _price(given: Any) -> Any:
-    """One number is the price of all tokens."""
+    """Build a price from one number, for all tokens alike."""
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
     return {"input": given, "output": given} if is_number else given
 
 
-def _where(place: tuple[int | str, ...], data: dict[str, Any]) -> str:
-    """The place of an error, with the task's id where there is one."""
-    parts = [str(part) for part in place]
+def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
+    """Return the location of an error, with the task's id where there is one."""
+    parts = [str(part) for part in location]
     tasks = data.get("tasks")
-    if len(place) > 1 and place[0] == "tasks" and isinstance(place[1], int):
-        task = tasks[place[1]] if isinstance(tasks, list) else None
+    if len(location) > 1 and location[0] == "tasks" and isinstance(location[1], int):
+        task = tasks[location[1]] if isinstance(tasks, list) else None
         if isinstance(task, dict) and isinstance(task.get("id"), str):
             parts[1] = task["id"]
     return f", {'.'.join(parts)}" if parts else ""

@@ -1,4 +1,4 @@
-"""Folder files as tasks: a file holds a folder and its questions.
+"""Converts folder files, each a folder with questions, to tasks of a suite.
 
 A question is right when its facts are in the answer and nothing in it is invented; see
 `suite_files` for the form and `verdict` for the rules.
@@ -18,7 +18,7 @@ from .suite_files import Folder, Talk, Turn, read_folder
 
 
 def tasks_of(suite: Path, patterns: Any) -> list[dict[str, Any]]:
-    """The tasks of the folder files that the patterns mean, relative to the suite's file.
+    """Return the tasks of the folder files that match the patterns, relative to the suite's file.
 
     Raises:
         SettingError: there are none, or one is not such a file.
@@ -54,10 +54,10 @@ def _turns(talk: Talk) -> list[dict[str, Any]]:
     return [
         {
             "ask": turn.ask,
-            "group": talk.family_of(place),
+            "group": talk.family_of(number),
             "checks": [{"facts": _facts(turn)}, {"grounded": True}],
         }
-        for place, turn in enumerate(talk.turns)
+        for number, turn in enumerate(talk.turns)
     ]
 
 
@@ -68,7 +68,7 @@ def _facts(turn: Turn) -> dict[str, Any]:
 
 
 def folder_of(path: Path) -> Folder | None:
-    """The folder that a file describes; None: the path is of another thing."""
+    """Return the folder that a file describes; None where the path is no folder file."""
     return _read(path) if path.suffix == ".toml" and not path.is_dir() else None
 
 

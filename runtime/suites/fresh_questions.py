@@ -1,4 +1,4 @@
-"""Questions over folders that a program makes, with answers that it knows: fresh for any seed."""
+"""Generates folders with questions and known answers from a seed."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ _DUTIES = ("keeps the spare keys", "reviews the rollback plan", "restarts the ni
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question over a folder.
+    """One question over a generated folder.
 
     Attributes:
         turn: its text, and what makes an answer right.
-        said: what may be said or called: the right one first, then what is wrong though it stands
+        texts: possible answers or calls: the right one first, then what is wrong though it stands
             in the folder, such as the value of another key.
         after: of a task: the file that it changes, and its text then.
     """
 
     kind: str
     turn: Turn
-    said: tuple[str | ToolCall, ...]
+    texts: tuple[str | ToolCall, ...]
     after: tuple[str, str] | None = None
 
     def right(self, answer: str, root: Path) -> bool:
-        """Whether an answer is right; of a task, whether the file is as it should be."""
+        """Return whether an answer is right, or for a task, whether the file is as required."""
         if self.after is None:
             return accept(self.turn, answer)
         return (root / self.after[0]).read_text() == self.after[1]
 
 
 def fresh(seed: int) -> tuple[Folder, list[Question]]:
-    """A folder, and a question of each kind."""
+    """Generate a folder and a question of each kind."""
     draw = random.Random(seed)
     names, topics = draw.sample(_SERVICES, 4), draw.sample(_TOPICS, 4)
-    unlike = iter(draw.sample(range(20, 990), 4 * len(_KEYS)))  # no value stands twice
+    unlike = iter(draw.sample(range(20, 990), 4 * len(_KEYS)))  # no value occurs twice
     has = {name: {key: next(unlike) for key in _KEYS} for name in names}
     errors = dict(zip(names, draw.sample(_ERRORS, 4), strict=True))
     states = [*_STATES, *draw.choices(_STATES, (5, 3, 2, 1), k=70)]
@@ -84,8 +84,8 @@ def fresh(seed: int) -> tuple[Folder, list[Question]]:
     line, state, new = notes[0][at], draw.choice(_STATES), draw.randrange(1000, 2000)
     counts = [states.count(state), *{states.count(one) for one in _STATES}, len(states)]
     path, old = f"services/{name}.ini", f"{key} = {has[name][key]}"
-    beside = next(f"{one} = {value}" for one, value in has[name].items() if one != key)
-    edits = [(path, old), (f"services/{names[1]}.ini", old), (path, beside), (path, f"{key} = 0")]
+    other = next(f"{one} = {value}" for one, value in has[name].items() if one != key)
+    edits = [(path, old), (f"services/{names[1]}.ini", old), (path, other), (path, f"{key} = 0")]
     calls = [
         ToolCall("edit_file", {"path": p, "old": o, "new": f"{key} = {new}"}) for p, o in edits
     ]

@@ -1,4 +1,4 @@
-"""Which settings of the harness suit one model file: ranked without decoding, then tried.
+"""Tunes the harness settings for one model file: ranks them without decoding, then tries them.
 
 Each setting is ranked: the prompt that it makes of a question is read once, and what may be said
 is scored by its log-probability per token (whole sums would favor the shortest, that nothing is
@@ -48,7 +48,7 @@ CHANGES: tuple[Settings, ...] = (
     {"examples": True}, {"plain_tools": True},
 )  # fmt: skip
 """Of the default, what is ranked."""
-RANKED, ASKED = (8, 32), (16, 56)  # questions of each part, at least and at most
+RANKED, TRIED = (8, 32), (16, 56)  # questions of each part, at least and at most
 RANKING = 0.45  # of the time
 ANSWER = 2.0  # times as long as ranking one setting, about
 MAX_ANSWER = 300  # tokens
@@ -57,7 +57,7 @@ UNSEEN = 1000  # folder from which on questions are answered
 
 @dataclass
 class Ranked:
-    """A change of the default; by question the share of the right text, and the prompt's tokens."""
+    """A changed setting with its scores: by question the probability share, and prompt tokens."""
 
     change: Settings
     shares: list[float] = field(default_factory=list)
@@ -70,8 +70,9 @@ class Ranked:
 
 @dataclass
 class Report:
-    """Settings, best first; whether the best and the default had each question right; the
-    predicted and the needed seconds; what is to be kept."""
+    """The settings, best first; which questions the best and the default answered right; predicted
+    and measured seconds; the settings to save.
+    """
 
     ranking: list[Ranked]
     pairs: list[tuple[bool, bool]]
@@ -103,7 +104,7 @@ class HarnessTuner:
         self._known: dict[tuple[Any, ...], float] = {}
 
     def run(self) -> Report:
-        """Rank, try, and say what is to be kept; see the module."""
+        """Rank the settings, try the best, and report which to save; see the module."""
         began = time.monotonic()
         ranking = [Ranked(change) for change in CHANGES]
         try:
@@ -112,11 +113,11 @@ class HarnessTuner:
             answer, spent = ANSWER * each, time.monotonic() - began
             ranked = _within(RANKED, 2 + (RANKING * self._budget - spent) / whole)
             left = self._budget - spent - (ranked - 2) * whole
-            asked = _within(ASKED, left / (2 * answer))
-            predicted = spent + (ranked - 2) * whole + 2 * asked * answer
+            count = _within(TRIED, left / (2 * answer))
+            predicted = spent + (ranked - 2) * whole + 2 * count * answer
             self._on_start(
                 f"{len(CHANGES)} settings are ranked over {ranked} questions, then two answer "
-                f"{asked}: about {predicted / 60:.1f} min in all"
+                f"{count}: about {predicted / 60:.1f} min in all"
             )
             for n in range(2, ranked):
                 self._progress(f"ranking, question {n + 1} of {ranked}")
@@ -126,16 +127,16 @@ class HarnessTuner:
                 session.close()
         ranking.sort(key=lambda one: -one.score)  # of equals the first
         best, pairs = ranking[0].change, list[tuple[bool, bool]]()
-        for n in range(asked):
-            if n >= ASKED[0] and time.monotonic() - began > self._budget:
+        for n in range(count):
+            if n >= TRIED[0] and time.monotonic() - began > self._budget:
                 break
-            self._progress(f"answering, question {n + 1} of {asked}")
+            self._progress(f"answering, question {n + 1} of {count}")
             right = self._answered({}, n)
             pairs.append((self._answered(best, n) if best else right, right))
         return Report(ranking, pairs, predicted, time.monotonic() - began, _decided(best, pairs))
 
     def _rank(self, ranking: Sequence[Ranked], number: int) -> tuple[float, float]:
-        """Ask one question under each setting; seconds of the first, and of all."""
+        """Score one question under each setting; return seconds of the first and of all."""
         began, first = time.perf_counter(), 0.0
         question, root = self._question(number)
         for one in ranking:
@@ -146,11 +147,11 @@ class HarnessTuner:
                 render = agent.chat.form.render
             finally:
                 let_go(agent)
-            said = [text if isinstance(text, str) else render([text]) for text in question.said]
-            key = (tuple(ids), *said)  # settings often make no difference
+            texts = [text if isinstance(text, str) else render([text]) for text in question.texts]
+            key = (tuple(ids), *texts)  # settings often make no difference
             if key not in self._known:
                 session = self._sessions.setdefault(begins, self._engine.session())
-                encoded = [self._engine.tokenizer.encode(text, special=True) for text in said]
+                encoded = [self._engine.tokenizer.encode(text, special=True) for text in texts]
                 self._known[key] = share(session, ids, encoded)
             one.shares.append(self._known[key])
             one.tokens.append(len(ids))
@@ -168,7 +169,7 @@ class HarnessTuner:
             let_go(agent)
 
     def _question(self, number: int) -> tuple[Question, Path]:
-        """A question by its number, and its folder, as it was before it."""
+        """Return a question by number, and its folder in its initial state."""
         folder, questions = fresh(number)
         root = self._folder / "files"
         shutil.rmtree(root, ignore_errors=True)
@@ -192,7 +193,7 @@ class HarnessTuner:
 
 
 def _decided(best: Settings, pairs: Sequence[tuple[bool, bool]]) -> Tuned:
-    """What is kept, by the rule of the module."""
+    """Return the settings to save, by the rule of the module."""
     rates = [fmean(column) for column in zip(*pairs, strict=True)]
     keep = rates[0] > rates[1]
     rate, date = rates[0] if keep else rates[1], time.strftime("%Y-%m-%d", time.gmtime())
@@ -201,18 +202,18 @@ def _decided(best: Settings, pairs: Sequence[tuple[bool, bool]]) -> Tuned:
     return Tuned(settings, date, own, len(pairs), rate, low, high, rates[1])
 
 
-def share(session: Session, ids: Sequence[int], said: Sequence[Sequence[int]]) -> float:
-    """The share that the first of some texts has, by its log-probability per token: 0 to 1.
+def share(session: Session, ids: Sequence[int], texts: Sequence[Sequence[int]]) -> float:
+    """Return the first text's share of the per-token probabilities of some texts, 0 to 1.
 
     Args:
         session: of what it has read, as much stays as the prompt begins with.
         ids: of the prompt.
-        said: ids of the texts that may follow it, two at least each.
+        texts: ids of the texts that may follow it, two at least each.
     """
     session.truncate(common_prefix(ids, session.tokens))
     session.prefill(ids[len(session.tokens) :])
     first, means = log_probabilities(session.logits[None])[0], []
-    for one in said:
+    for one in texts:
         with closing(session.fork()) as fork:
             rows = log_probabilities(fork.logits_for(one[:-1]))
         total = first[one[0]] + rows[np.arange(len(rows)), one[1:]].sum()

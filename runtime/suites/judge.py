@@ -1,4 +1,4 @@
-"""A model that judges answers: it may write nothing but a reason and a verdict."""
+"""A model that judges answers, constrained to a reason and a verdict."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAX_TOKENS = 400
 
 
 class ModelJudge:
-    """Asks a model, greedily, each question in a conversation of its own. Any thread may ask.
+    """Asks a model, greedily, each question in its own conversation; thread-safe.
 
     Attributes:
         tokens: input and output tokens that its verdicts took.
@@ -43,12 +43,12 @@ class ModelJudge:
         self.tokens = [0, 0]
 
     def __call__(self, rubric: str, question: str, answer: str) -> tuple[bool, str]:
-        """Whether the answer meets the rubric, and why.
+        """Return whether the answer meets the rubric, and why.
 
         Raises:
             EngineError: the judge did not come to a verdict.
         """
-        asked = f"Question:\n{question}\n\nAnswer:\n{answer}\n\nCriterion:\n{rubric}"
+        prompt = f"Question:\n{question}\n\nAnswer:\n{answer}\n\nCriterion:\n{rubric}"
         agent = Agent(
             self._engine,
             system=_SYSTEM,
@@ -58,7 +58,7 @@ class ModelJudge:
             trace=False,
         )
         try:
-            for _ in agent.stream(asked):
+            for _ in agent.stream(prompt):
                 pass
             result = agent.last_result
         finally:

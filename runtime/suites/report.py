@@ -1,4 +1,4 @@
-"""Results as tables: models and settings, groups of tasks, what was wrong; and as a page."""
+"""Reports of results as tables and as a page: scores, groups, wrong answers, errors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NAMES = (Column("model", "model"), Column("setting", "setting"))
 
 
 def sections(suite: Suite, rows: Sequence[Row]) -> list[Section]:
-    """The tables of a suite's rows; those that would be empty are left out."""
+    """Return the non-empty tables of a suite's rows."""
     scores = score(suite, rows)
     found = [_scores(suite, scores), _groups(suite, rows), _misses(rows), _errors(rows)]
     return [section for section in found if section is not None]
 
 
 def as_json(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
-    """The scores, and the accuracy of each group."""
+    """Return the scores and the accuracy of each group."""
     groups, wrong = _groups(suite, rows), _misses(rows)
     return {
         "suite": suite.name,
@@ -36,7 +36,7 @@ def as_json(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def as_page(suite: Suite, rows: Sequence[Row]) -> str:
-    """The tables as one HTML page."""
+    """Return the tables as one HTML page."""
     about = f"{len(suite.tasks):,} tasks, {suite.repeats:,} repeats; {len(rows):,} attempts"
     about += f". {suite.about}" if suite.about else ""
     return page(f"Evaluation: {suite.name}", about, sections(suite, rows))
@@ -74,7 +74,7 @@ def _scores(suite: Suite, scores: Sequence[Score]) -> Section:
 
 
 def _groups(suite: Suite, rows: Sequence[Row]) -> Section | None:
-    """Accuracy by group, a column for each model and setting; None: there is one group only."""
+    """Return the accuracy by group, a column for each model and setting; None for one group."""
     rows = [row for row in rows if row["status"] != "error"]
     groups = sorted({key[2] for key, _ in by_question(rows)})
     if len(groups) < 2:
@@ -98,20 +98,20 @@ def _groups(suite: Suite, rows: Sequence[Row]) -> Section | None:
 
 
 def _of_group(row: Row, group: str) -> Row:
-    """The row with the questions of one group only."""
+    """Return the row with the questions of one group only."""
     own = row.get("group", "")
     questions = [q for q in row["questions"] if q.get("group", own) == group]
     return {**row, "questions": questions}
 
 
 def _misses(rows: Sequence[Row]) -> Section | None:
-    """Each question that was wrong in some attempt: how often, and the first wrong answer."""
+    """Return each wrongly answered question: how often, and its first wrong answer."""
     found: dict[tuple[str, str, str, int], dict[str, Any]] = {}
     for row in rows:
         if row["status"] == "error":
             continue
-        for place, question in enumerate(row["questions"]):
-            key = row["model"], row["setting"], row["task"], place
+        for number, question in enumerate(row["questions"]):
+            key = row["model"], row["setting"], row["task"], number
             one = found.setdefault(key, {"wrong": 0, "attempts": 0})
             one["attempts"] += 1
             if question["passed"]:
@@ -138,14 +138,14 @@ def _misses(rows: Sequence[Row]) -> Section | None:
 
 
 def why_wrong(question: Row) -> str:
-    """Why an answer did not pass, in a line."""
+    """Explain in a line why an answer did not pass."""
     parts = [] if question["status"] == "answered" else [question.get("message") or "no answer"]
     parts += [f"{c['check']}: {c['why']}" for c in question["checks"] if not c["passed"]]
     return "; ".join(parts)
 
 
 def _errors(rows: Sequence[Row]) -> Section | None:
-    """Attempts that something of ours ended; the next eval makes them again."""
+    """Return the attempts that an internal error ended; the next eval repeats them."""
     columns = [*_NAMES, Column("task", "task", "text"), Column("why", "why", "text")]
     found = [
         {**{name: row[name] for name in ("model", "setting", "task")}, "why": row["error"]}

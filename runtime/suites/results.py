@@ -1,4 +1,4 @@
-"""The file of results: a line of JSON for each attempt, on disk before the next one begins.
+"""The results file: one JSON line per attempt, durable before the next one starts.
 
 Who is killed leaves whole lines, and perhaps a torn one, which the next one who opens the file cuts
 off. An attempt counts as done while its task, model and setting are as they were (``cell``), and
@@ -26,12 +26,12 @@ _OPENING = b'{"suite"'  # of every line
 
 
 def key_of(row: Row) -> Key:
-    """Which attempt a row is of."""
+    """Return the key of a row's attempt."""
     return row["task"], row["model"], row["setting"], row["repeat"]
 
 
 class ResultsFile(Closing):
-    """The file, open for one writer.
+    """The results file, open for one writer.
 
     Raises:
         SettingError: it cannot be opened, holds something else, or has a writer.
@@ -58,7 +58,7 @@ class ResultsFile(Closing):
             raise
 
     def _whole_rows(self) -> Iterator[Row]:
-        """The rows; what a killed one left of its last line is cut off."""
+        """Return the complete rows; a torn tail is truncated."""
         data = self._file.read()
         end = data.rfind(b"\n") + 1
         rows = list(_rows(data[:end].splitlines(), self.path))
@@ -72,7 +72,7 @@ class ResultsFile(Closing):
         yield from rows
 
     def add(self, row: Row) -> None:
-        """Append a row; it is on disk when this returns.
+        """Append a row durably.
 
         Raises:
             SettingError: the disk refused it.
@@ -92,7 +92,7 @@ class ResultsFile(Closing):
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file of results, of each attempt the last; a torn line is left out.
+    """Read a results file: the last row of each attempt, without a torn line.
 
     Raises:
         SettingError: it cannot be read, or holds something else.

@@ -1,4 +1,4 @@
-"""A suite from its beginning, or from where it was left, to its end."""
+"""Runs a suite, or resumes one from its results."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from ..remote import RemoteEngine
 
 Load = Callable[[Model], "Engine | RemoteEngine"]
-Told = Callable[[Row, int, int], None]
+Progress = Callable[[Row, int, int], None]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt that is to be made."""
+    """One attempt to make."""
 
     task: Task
     model: Model
@@ -39,12 +39,12 @@ class Job:
 
     @property
     def key(self) -> Key:
-        """As `results.key_of` has it."""
+        """Return the attempt's key, equal to `results.key_of` of its row."""
         return self.task.id, self.model.name, self.setting.name, self.repeat
 
 
 def jobs_of(suite: Suite) -> list[Job]:
-    """All attempts, model by model, so that each is loaded once."""
+    """Return all attempts, grouped by model so that each model is loaded once."""
     return [
         Job(task, model, setting, repeat, suite.cell(task, model, setting))
         for model in suite.models
@@ -55,7 +55,7 @@ def jobs_of(suite: Suite) -> list[Job]:
 
 
 def current_rows(suite: Suite, rows: Iterable[Row]) -> list[Row]:
-    """Those rows that are of the suite as it is now, under the groups that tasks have now."""
+    """Return the rows that match the suite as it is now, with its present groups."""
     jobs = {job.key: job for job in jobs_of(suite)}
     known = [(row, jobs.get(key_of(row))) for row in rows]
     return [
@@ -70,9 +70,9 @@ def run_suite(
     *,
     parallel: int = 1,
     traces: Path | None = None,
-    tell: Told | None = None,
+    tell: Progress | None = None,
 ) -> None:
-    """Make the attempts that the results lack.
+    """Run the attempts that the results lack.
 
     Args:
         load: gives the engine of a model; it is closed when it is not needed any more.
@@ -103,7 +103,7 @@ def run_suite(
 
 
 def _check_traces_apart(suite: Suite, traces: Path | None) -> None:
-    """A folder that is read cannot be hidden from those that read it."""
+    """Refuse a trace folder that tasks read: it cannot be hidden from them."""
     if traces is None:
         return
     for task in suite.tasks:
@@ -116,7 +116,7 @@ def _check_traces_apart(suite: Suite, traces: Path | None) -> None:
 
 
 def _judge(suite: Suite, todo: list[Job], load: Load, stack: ExitStack) -> Judge | None:
-    """The judge, loaded if something that is to be done needs it."""
+    """Load the judge if a pending attempt needs it."""
     needed = any(c.judge for job in todo for q in job.task.questions for c in q.checks)
     if suite.judge is None or not needed:
         return None
@@ -132,13 +132,13 @@ def _rows(
     traces: Path | None,
     hidden: Sequence[Path],
 ) -> Iterator[Row]:
-    """The row of each attempt, as they are done."""
+    """Yield the row of each attempt as it finishes."""
     stop = threading.Event()
 
     def one(job: Job) -> Row | None:
         if stop.is_set():
             return None
-        place = None if traces is None else traces / _trace_name(job)
+        path = None if traces is None else traces / _trace_name(job)
         made = attempt(
             suite,
             job.task,
@@ -146,7 +146,7 @@ def _rows(
             engine,
             job.repeat,
             judge=judge,
-            trace=place,
+            trace=path,
             hidden=hidden,
         )
         names = ("task", "model", "setting", "repeat")
@@ -187,7 +187,7 @@ def _rows(
 
 
 def _trace_name(job: Job) -> str:
-    """A file name for an attempt's trace: any other character than these becomes a dash."""
+    """Return a file name for an attempt's trace, with other characters replaced by dashes."""
     text = "-".join((job.task.id, job.model.name, job.setting.name, str(job.repeat)))
     safe = "".join(c if c.isalnum() or c in "._" else "-" for c in text)[-120:]
     return f"{safe.lstrip('.-')}-{job.cell[:6]}.jsonl"

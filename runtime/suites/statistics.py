@@ -1,4 +1,4 @@
-"""What rows of results say: accuracy with its interval, pass@k, speed, tokens, price.
+"""Statistics of results: accuracy with its interval, pass@k, speed, tokens, price.
 
 *pass@k* is the unbiased estimator of M. Chen et al., "Evaluating Large Language Models Trained on
 Code" (arXiv:2107.03374, 2021): 1 − C(n−c, k) / C(n, k) for a task of which c of n attempts passed.
@@ -20,7 +20,7 @@ Z95 = 1.959963984540054
 
 
 def pass_at_k(attempts: int, passed: int, k: int) -> float:
-    """The chance that one of k attempts passes, from `passed` of `attempts`.
+    """Return the probability that one of k attempts passes, given `passed` of `attempts`.
 
     Raises:
         ValueError: k is more than there were attempts.
@@ -31,7 +31,7 @@ def pass_at_k(attempts: int, passed: int, k: int) -> float:
 
 
 def wilson(share: float, count: int, z: float = Z95) -> tuple[float, float]:
-    """The interval in which the true share lies, of `share` of `count` independent ones."""
+    """Return the Wilson interval of a proportion `share` of `count` independent trials."""
     if count <= 0:
         return 0.0, 1.0
     spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
@@ -41,7 +41,7 @@ def wilson(share: float, count: int, z: float = Z95) -> tuple[float, float]:
 
 @dataclass
 class Score:
-    """What became of one model under one setting.
+    """The statistics of one model under one setting.
 
     Attributes:
         attempts, wanted: that were made, and that there are to be; errors: those that something of
@@ -76,7 +76,7 @@ class Score:
 
 
 def score(suite: Suite, rows: Iterable[Row]) -> list[Score]:
-    """A score for each model and setting of the suite, in its order."""
+    """Return a score for each model and setting of the suite, in its order."""
     rows = list(rows)
     scores = []
     for model in suite.models:
@@ -105,8 +105,8 @@ def _fill(made: Score, rows: Sequence[Row], ks: Sequence[int], price: Price | No
     firsts = [one["ttft_s"] for one in usage if one.get("ttft_s") is not None]
     made.ttft_s = statistics.median(firsts) if firsts else None
     decoding = sum(one.get("decode_s") or 0.0 for one in usage)
-    said = sum(one.get("output_tokens") or 0 for one in usage)
-    made.tokens_per_s = said / decoding if decoding > 0 else None
+    tokens = sum(one.get("output_tokens") or 0 for one in usage)
+    made.tokens_per_s = tokens / decoding if decoding > 0 else None
     if price is not None:
         everything = sum(cost_of(one, price) for one in usage)
         right = sum(row["passed"] for row in rows)
@@ -115,7 +115,7 @@ def _fill(made: Score, rows: Sequence[Row], ks: Sequence[int], price: Price | No
 
 
 def accuracy(rows: Iterable[Row]) -> tuple[int, float | None, float, float]:
-    """Number of questions, their accuracy, and its interval."""
+    """Return the number of questions, their accuracy, and its interval."""
     found = [share for _, share in by_question(rows)]
     if not found:
         return 0, None, 0.0, 1.0
@@ -124,25 +124,25 @@ def accuracy(rows: Iterable[Row]) -> tuple[int, float | None, float, float]:
 
 
 def by_question(rows: Iterable[Row]) -> list[tuple[tuple[str, int, str], float]]:
-    """For each question its task, place and group, and the share of attempts that were right."""
+    """Return each question's task, index and group, and its share of right attempts."""
     found: dict[tuple[str, int, str], list[bool]] = {}
     for row in rows:
-        for place, question in enumerate(row["questions"]):
+        for number, question in enumerate(row["questions"]):
             group = question.get("group", row.get("group", ""))
-            found.setdefault((row["task"], place, group), []).append(bool(question["passed"]))
+            found.setdefault((row["task"], number, group), []).append(bool(question["passed"]))
     return [(key, statistics.fmean(passed)) for key, passed in found.items()]
 
 
 def cost_of(usage: dict[str, Any], price: Price) -> float:
-    """What an attempt would have cost."""
+    """Return the cost of an attempt at a price."""
     fed, cached = usage.get("input_tokens") or 0, usage.get("cached_tokens") or 0
-    said = usage.get("output_tokens") or 0
-    kept = price.input if price.cached is None else price.cached
-    return ((fed - cached) * price.input + cached * kept + said * price.output) / 1e6
+    generated = usage.get("output_tokens") or 0
+    cached_price = price.input if price.cached is None else price.cached
+    return ((fed - cached) * price.input + cached * cached_price + generated * price.output) / 1e6
 
 
 def _by_task(rows: Iterable[Row]) -> list[tuple[int, int]]:
-    """Attempts and passed attempts of each task."""
+    """Return the attempts and passed attempts of each task."""
     counts: dict[str, list[int]] = {}
     for row in rows:
         pair = counts.setdefault(row["task"], [0, 0])

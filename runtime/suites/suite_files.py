@@ -1,4 +1,4 @@
-"""Folder files: a folder and its questions in a TOML file, read, checked and laid out on disk.
+"""Folder files: reads, checks and writes to disk a folder with questions from a TOML file.
 
     about = "what the folder is"
     copy = "../incident"            # optional: begin with a copy, relative to this file
@@ -37,13 +37,13 @@ FOLLOW_UP = "follow-up"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One question and what makes an answer right; texts are compared as `verdict.fold` has them.
+    """One question and the rules of a right answer; texts are compared by `verdict.fold`.
 
     Attributes:
-        has: facts that must stand in the answer, each in the files, their names or the questions.
+        has: facts that the answer must contain, each in the files, their names or the questions.
             A list in place of a text: one of them will do.
         says: the same for words of the answer that need not be in the files.
-        lacks: what must not stand in it.
+        lacks: what it must not contain.
         none: it must say that something is not there, and not that a whole file or folder is not.
         absent: it must say that a file or folder is not there, and not that it holds no error.
         cannot: it must say that this is nothing that the model can do.
@@ -61,7 +61,7 @@ class Turn:
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> Turn:
-        """From a table of the TOML file.
+        """Build a turn from a table of the TOML file.
 
         Raises:
             ValueError: an unknown field, or a question without a rule.
@@ -85,8 +85,8 @@ class Talk:
     family: str
     turns: tuple[Turn, ...]
 
-    def family_of(self, place: int) -> str:
-        return FOLLOW_UP if place else self.family
+    def family_of(self, number: int) -> str:
+        return FOLLOW_UP if number else self.family
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Folder:
     talks: tuple[Talk, ...] = ()
 
     def write(self, root: Path) -> None:
-        """Lay the files out below `root`, which need not exist."""
+        """Write the files below `root`, which may be missing."""
         if self.copy is None:
             root.mkdir(parents=True)
         else:
@@ -119,7 +119,7 @@ class Folder:
 
 
 def read_folder(path: Path) -> Folder:
-    """One TOML file.
+    """Read one TOML file.
 
     Raises:
         ValueError: it is not as described above.
@@ -152,7 +152,7 @@ def read_folder(path: Path) -> Folder:
 
 
 def read_suite(path: Path) -> list[Folder]:
-    """All folders of the set, by name; `path` is the folder with the TOML files, or one of them."""
+    """Read all folders of a set by name; `path` is a folder of TOML files, or one of them."""
     found = [path] if path.is_file() else sorted(path.glob("*.toml"))
     if not found:
         raise ValueError(f"{path}: no .toml files of a suite")
@@ -169,7 +169,7 @@ def long_text(
     templates: list[str],
     marked: dict[str, str] | None = None,
 ) -> str:
-    """A long file: templates by turns with made-up numbers, and lines written by hand among them.
+    """Generate a long file: alternating templates with made-up numbers, and given lines.
 
     Args:
         name: its path, which the numbers are drawn from: the same text each time.
@@ -178,7 +178,7 @@ def long_text(
         step: seconds from line to line, on average.
         stamp: the format of ``{stamp}``, as for `strftime`.
         templates: lines with ``{stamp}``, ``{LOW-HIGH}`` for a number and ``{hexN}`` for digits.
-        marked: line number to the lines that stand from there on; ``{stamp}`` is replaced there.
+        marked: line number to the lines that are inserted there; ``{stamp}`` is replaced there.
     """
     marks = {int(number): text.strip("\n").split("\n") for number, text in (marked or {}).items()}
     out: list[str] = []
@@ -205,7 +205,7 @@ def long_text(
 
 
 def _draws(seed: str) -> Any:
-    """Numbers below 2**32 without end, the same for the same seed on every machine."""
+    """Yield an endless sequence of numbers below 2**32 that depends on the seed alone."""
     count = 0
     while True:
         count += 1

@@ -1,6 +1,6 @@
-"""Whether an answer is right, and which of its text the model invented.
+"""Decides whether an answer is right, and which of its text the model invented.
 
-Rules are about meaning: facts that must stand in the answer, facts that must not, and whether it
+Rules are about meaning: facts that the answer must contain, facts that must not, and whether it
 says that something is not there or that the model cannot do it. Case, line ends, runs of spaces
 and quotation marks do not matter; a fact that begins or ends in a letter or digit is not found
 inside a longer word or number.
@@ -16,7 +16,7 @@ from ..config import BUILT_IN
 from .suite_files import Turn
 
 LONGEST = 700
-"""Characters of an answer; whoever copies a whole file has not answered."""
+"""Characters of an answer; a copy of a whole file is no answer."""
 
 _CANNOT = re.compile(
     rf"\b(?:i|we|(?:triplepoint-)?{BUILT_IN}|(?:this|the embedded|so small a) model)\b(?: \w+)?? "
@@ -37,14 +37,14 @@ _NO_ERROR = re.compile(r"\bno (?:errors?|problems?|failures?)\b")
 
 
 def fold(text: str) -> str:
-    """`text` as it is compared: case, quotation marks and kinds of space taken out."""
+    """Normalize `text` for comparison: case, quotation marks and kinds of space."""
     text = unicodedata.normalize("NFC", text).casefold()
     text = re.sub(r"[‘’´]", "'", text)
     return " ".join(re.sub(r"[\"`“”„«»]", "", text).split())
 
 
 def holds(text: str, fact: str) -> bool:
-    """Whether a folded text holds a fact as whole words and whole numbers."""
+    """Return whether a folded text contains a fact as whole words and whole numbers."""
     fact = fold(fact)
     before = r"(?<!\w)(?<!\d[.])" if fact[:1].isdigit() else r"(?<!\w)"
     after = r"(?!\w)(?![.]\d)" if fact[-1:].isdigit() else r"(?!\w)"
@@ -54,17 +54,17 @@ def holds(text: str, fact: str) -> bool:
 
 
 def says_cannot(answer: str) -> bool:
-    """Whether it says that the model cannot do what was asked."""
+    """Return whether an answer states that the model cannot do what was asked."""
     return _CANNOT.search(fold(answer)) is not None
 
 
 def says_none(answer: str) -> bool:
-    """Whether it says that something is not there."""
+    """Return whether an answer states that something is absent."""
     return _NONE.search(fold(answer)) is not None
 
 
 def accept(turn: Turn, answer: str) -> bool:
-    """Whether an answer obeys the rules of its question."""
+    """Return whether an answer obeys the rules of its question."""
     text = fold(answer)
     if not text or len(text) > LONGEST or any(holds(text, fact) for fact in turn.lacks):
         return False
@@ -103,10 +103,10 @@ _SEPARATORS = re.compile(
 )
 
 
-def told(
+def as_evidence(
     result: str, error: str | None, arguments: Mapping[str, object], questions: Iterable[str]
 ) -> str:
-    """What a result tells: an error repeats arguments, which the model may have made up."""
+    """Return a tool result as evidence; an error loses the arguments that it repeats."""
     known = "\n".join(questions)
     for value in map(str, arguments.values()) if error is not None else ():
         if value and value not in known:
@@ -115,12 +115,12 @@ def told(
 
 
 def evidence(questions: Iterable[str], results: Iterable[str]) -> str:
-    """What an answer may be made of, folded: the questions so far and what the tools returned."""
+    """Return the folded evidence for an answer: the questions so far and the tool results."""
     return fold("\n".join((*questions, *results)))
 
 
 def invented(answer: str, known: str) -> list[str]:
-    """The pieces of an answer that are neither in `known` nor words of its own sentences.
+    """Return the pieces of an answer that neither `known` nor common words contain.
 
     Two things are looked for. Anywhere: a token with a digit, a path, an identifier or a sign
     beyond ASCII that `known` does not have (a path may be put together from parts that it has).
@@ -154,7 +154,7 @@ def _known(token: str, known: str) -> bool:
 
 
 def _foreign(span: str, known: str) -> list[str]:
-    """What of a quotation was not copied."""
+    """Return the part of a quotation that was not copied."""
     words = fold(span).split()
     if (whole := " ".join(words).strip(_EDGES)) in known:
         return []
@@ -165,12 +165,12 @@ def _foreign(span: str, known: str) -> list[str]:
     ]
     if strange:
         return strange
-    pieces, place = 0, 0
-    while place < len(words):
-        end = place + 1
-        while end < len(words) and " ".join(words[place : end + 1]).strip(_EDGES) in known:
+    pieces, at = 0, 0
+    while at < len(words):
+        end = at + 1
+        while end < len(words) and " ".join(words[at : end + 1]).strip(_EDGES) in known:
             end += 1
-        if end - place > 1 or words[place].strip(_EDGES) not in _FRAME:
+        if end - at > 1 or words[at].strip(_EDGES) not in _FRAME:
             pieces += 1
-        place = end
+        at = end
     return [whole] if pieces > 1 + len(_SEPARATORS.findall(span)) else []

@@ -1,4 +1,4 @@
-"""Byte-level BPE: every byte is a printable character, words are merged up from them.
+"""Byte-level BPE: each byte maps to a printable character, which merges join to tokens.
 
 The merging itself is done by the `tokenizers` library; here its model is built from the vocabulary
 and the merges of the GGUF file.
@@ -30,9 +30,9 @@ LONG = 4096  # characters
 
 
 def byte_characters() -> str:
-    """The character that stands for each byte 0 to 255, the same in all such vocabularies.
+    """Return the 256 characters that represent the bytes in such vocabularies.
 
-    Printable Latin-1 stands for itself; the other 68 bytes take the characters from U+0100 on.
+    Printable Latin-1 maps to itself; the other 68 bytes take the characters from U+0100 on.
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
@@ -44,7 +44,7 @@ _BYTE_OF = codecs.charmap_build(byte_characters())
 
 
 def word_splits(pre: PreTokenizer) -> list[Split]:
-    """The steps that cut a text into the words of `pre`, for the `tokenizers` library."""
+    """Return the splits of a text into words of `pre`, for the `tokenizers` library."""
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Split
 
@@ -52,10 +52,10 @@ def word_splits(pre: PreTokenizer) -> list[Split]:
 
 
 def merged_ids(tokenizer: MergeTokenizer, text: str) -> list[int]:
-    """Ids of a text. While a long one is cut, other threads run.
+    """Return the ids of a text; other threads run during a long one.
 
     `encode` keeps them waiting, 0.95 s for 1.6 MB where the other does for 0.02 s, and takes longer
-    (1.3 times for 20 kB, 2.2 times for these): it also makes offsets, which nobody reads. For a
+    (1.3 times for 20 kB, 2.2 times for these): it also makes offsets, which are unused. For a
     batch the library has threads of its own, which short texts do not need.
 
     Raises:
@@ -72,7 +72,7 @@ def merged_ids(tokenizer: MergeTokenizer, text: str) -> list[int]:
 
 
 def read_merges(gguf: GGUFFile, characters: int) -> Texts:
-    """The merges of a file whose tokens have so many characters together."""
+    """Read the merges of a file; their length is bounded by the tokens' characters."""
     key = "tokenizer.ggml.merges"
     found = gguf.strings(key)
     if found is None:
@@ -86,7 +86,7 @@ def read_merges(gguf: GGUFFile, characters: int) -> Texts:
 
 
 def merge_model(tokens: dict[str, int], merges: Sequence[str], **options: Any) -> BPE:
-    """The library's model of a vocabulary; merges that name a missing token are left out.
+    """Build the library's BPE model; merges that name a missing token are left out.
 
     Args:
         tokens: text → id.
@@ -109,7 +109,7 @@ def merge_model(tokens: dict[str, int], merges: Sequence[str], **options: Any) -
 
 
 def merges_refusal(path: Path) -> Callable[[BaseException], ModelError]:
-    """How it is told that the library takes a file's merges for none of its vocabulary."""
+    """Return a translator of the library's refusal of a file's merges."""
     key = "tokenizer.ggml.merges"
     return lambda error: ModelError(
         f"{path}: the merges do not fit the vocabulary: {error} ({key})"
@@ -117,7 +117,7 @@ def merges_refusal(path: Path) -> Callable[[BaseException], ModelError]:
 
 
 class ByteBPE:
-    """Turns text without markers into ids, and ids into bytes."""
+    """Encodes text without markers, and decodes ids to bytes."""
 
     always_bos = adds_space_prefix = False
 
@@ -143,11 +143,11 @@ class ByteBPE:
         return tokenizer
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; bytes that the vocabulary has no token for are left out."""
+        """Return the ids of `text`; bytes without a token are dropped."""
         return merged_ids(self._tokenizer, text)
 
     def token_bytes(self, token: str, kind: int) -> bytes:
-        """The bytes that an unrefused token of the vocabulary stands for."""
+        """Return the bytes of a token's text."""
         try:
             return codecs.charmap_encode(token, "strict", _BYTE_OF)[0]
         except UnicodeEncodeError:  # not made of byte characters: a marker, or padding

@@ -1,7 +1,7 @@
-"""Errors of libraries that are written in Rust, as errors of ours.
+"""Translates errors of libraries written in Rust to this package's errors.
 
 A panic in one of them comes as a `PanicException`, which is no `Exception`: no handler of a program
-sees it. Each call into such a library with something from a file stands in `translated`.
+sees it. Each call into such a library with data from a file is in `translated`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...errors import TriplepointError
 
 @contextmanager
 def translated(refusal: Callable[[BaseException], TriplepointError]) -> Iterator[None]:
-    """What is raised inside and is not ours becomes what `refusal` makes of it.
+    """Translate foreign exceptions raised inside the block by `refusal`.
 
     What asks the program itself to end (Ctrl-C, exit) and a lack of memory stay what they are.
     """

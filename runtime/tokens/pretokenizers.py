@@ -1,4 +1,4 @@
-"""How text is cut into words before byte-pair merges, by the name in `tokenizer.ggml.pre`.
+"""Pre-tokenizers: how text is split into words before BPE, by `tokenizer.ggml.pre`.
 
 A wrong cut gives other tokens than the model was trained with and nothing else looks wrong, so a
 name that is not in this table is refused. The patterns are those of the models' own tokenizer
@@ -16,7 +16,7 @@ from ..gguf.header import shown
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """Patterns, applied in turn. `ignore_merges`: a word that is itself a token is taken as is."""
+    """Patterns, applied in turn; `ignore_merges` keeps a word that is itself a token."""
 
     patterns: tuple[str, ...]
     ignore_merges: bool = False
@@ -150,7 +150,7 @@ PRE_TOKENIZERS = {name: family for family, names in _FAMILIES.items() for name i
 
 
 def pre_tokenizer(name: str, path: Path) -> PreTokenizer:
-    """The pre-tokenizer that `tokenizer.ggml.pre` of the file at `path` names.
+    """Return the pre-tokenizer that `tokenizer.ggml.pre` of the file at `path` names.
 
     Raises:
         UnsupportedModelError: it is not known.
@@ -158,7 +158,7 @@ def pre_tokenizer(name: str, path: Path) -> PreTokenizer:
     found = PRE_TOKENIZERS.get(name)
     if found is None:
         known = ", ".join(sorted(PRE_TOKENIZERS))
-        said = f"the pre-tokenizer {shown(name)} is not known"
-        said = said if name else "no pre-tokenizer is named"
-        raise UnsupportedModelError(f"{path}: {said} (tokenizer.ggml.pre); known: {known}")
+        problem = f"the pre-tokenizer {shown(name)} is not known"
+        problem = problem if name else "no pre-tokenizer is named"
+        raise UnsupportedModelError(f"{path}: {problem} (tokenizer.ggml.pre); known: {known}")
     return found

@@ -1,4 +1,4 @@
-"""BPE on the letters themselves, as Gemma 4's GGUF files carry it: merges, and `▁` for the space.
+"""BPE on raw characters with `▁` for the space, as in Gemma 4's GGUF files.
 
     spaces become ▁; a text is cut at its newlines and nowhere else; each line, and each run of
     newlines, is merged as one word
@@ -27,7 +27,7 @@ _LINES = r"[^\n]+|\n+"
 
 
 class RawBPE:
-    """Turns text without markers into ids, and ids into bytes."""
+    """Encodes text without markers, and decodes ids to bytes."""
 
     add_bos = always_bos = True
     adds_space_prefix = False
@@ -56,9 +56,9 @@ class RawBPE:
         return tokenizer
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; bytes that the vocabulary has no token for are left out."""
+        """Return the ids of `text`; bytes without a token are dropped."""
         return merged_ids(self._tokenizer, text.replace(" ", SPACE))
 
     def token_bytes(self, token: str, kind: int) -> bytes:
-        """The bytes that an unrefused token of the vocabulary stands for."""
+        """Return the bytes of a token's text."""
         return piece_bytes(token, kind)

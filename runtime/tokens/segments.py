@@ -1,4 +1,4 @@
-"""Rendered text in pieces, each with where it came from, and the marks that tell them apart."""
+"""Segments of rendered text with their origins, and the marks that separate them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Origin = Literal["template", "system", "tools", "user", "tool_result", "model", 
 
 HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
 """How a template escapes a text, if it does."""
-MOST_QUOTED = 3
+MAX_QUOTED = 3
 """How often a template quotes a content within a quoted text."""
-MOST_TIMES, _ROOM = 8, 1 << 20
+MAX_TIMES, _ROOM = 8, 1 << 20
 """How many times as long as the contents what they become may be; and characters besides."""
 _EDGE = "\u2003"  # a space that no template writes; missing where the template strips a content
 _EDGES = rf"({_EDGE}|\\u{ord(_EDGE):04x})?"  # also as JSON of ASCII only
@@ -25,7 +25,7 @@ _MARK = re.compile(rf'{_EDGES}([0-9a-f]{{16}})\.(\d+)(\\*)(?:"|(&#34;))\2{_EDGES
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of rendered text and where it came from."""
+    """A piece of rendered text and its origin."""
 
     text: str
     origin: Origin
@@ -36,7 +36,7 @@ class Segment:
 
 
 class Marks:
-    """Stands for contents while a template is rendered, and puts them back.
+    """Placeholders for contents while a template is rendered.
 
     A mark holds a random word, so that no text can contain it by chance or intent; a quote in its
     middle, which shows whether the template wrote it as JSON or escaped it as HTML; and odd spaces
@@ -48,20 +48,20 @@ class Marks:
         self._contents: list[Segment] = []
 
     def put(self, text: str, origin: Origin, message: int | None = None) -> str:
-        """A mark for a content that is not trusted."""
+        """Return a placeholder for an untrusted content."""
         self._contents.append(Segment(text, origin, message))
         number = len(self._contents) - 1
         return f'{_EDGE}{self._word}.{number}"{self._word}{_EDGE}'
 
     def split(self, rendered: str) -> list[Segment]:
-        """The rendered text as segments: the template's own text, and the contents.
+        """Split rendered text into segments: the template's own text, and the contents.
 
         Raises:
             TemplateError: a few marks would become a text without end.
         """
         segments: list[Segment] = []
         done = 0
-        left_over = MOST_TIMES * sum(len(one.text) for one in self._contents) + _ROOM
+        left_over = MAX_TIMES * sum(len(one.text) for one in self._contents) + _ROOM
         for match in _MARK.finditer(rendered):
             left, word, number, slashes, escaped, right = match.groups()
             if word != self._word:
@@ -74,7 +74,7 @@ class Marks:
             text = text if left else text.lstrip()
             text = text if right else text.rstrip()
             quoted = len(slashes).bit_length()  # 1, 3, 7 … by how often it was quoted
-            if quoted > MOST_QUOTED:
+            if quoted > MAX_QUOTED:
                 raise TemplateError("the chat template quotes a message again and again")
             for _ in range(quoted):
                 text = json.dumps(text, ensure_ascii=False)[1:-1]

@@ -1,4 +1,4 @@
-"""SentencePiece BPE as llama-style GGUF files carry it: pieces with scores, `▁` for the space.
+"""SentencePiece BPE with `▁` for the space: pieces with scores, as in llama-style GGUF files.
 
     repeat: of all neighboring pairs whose joined text is a piece, join the one with the highest
             score (the leftmost of equals)
@@ -33,7 +33,7 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class SentencePiece:
-    """Turns text without markers into ids, and ids into bytes."""
+    """Encodes text without markers, and decodes ids to bytes."""
 
     add_bos = True
     always_bos = False
@@ -56,7 +56,7 @@ class SentencePiece:
 
     @cached_property
     def _pieces(self) -> dict[str, tuple[float, int]]:
-        """Piece → (minus its score, id): the least comes first."""
+        """Return each piece's (negated score, id), so that the best sorts first."""
         order = (-self._scores.astype(np.float64)).tolist()
         return {text: (order[i], i) for text, i in self._vocabulary.mergeable.items() if text}
 
@@ -71,9 +71,9 @@ class SentencePiece:
         return {int(match[1], 16): i for match, i in found if match}
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; bytes that the vocabulary has no token for are left out.
+        """Return the ids of `text`; bytes without a token are dropped.
 
-        `text` stands at the start or after a marker, so it gets a space in front.
+        `text` is at the start or after a marker, so it gets a space in front.
         """
         text = text.replace(" ", SPACE)
         if self.adds_space_prefix:
@@ -94,36 +94,36 @@ class SentencePiece:
         return ids
 
     def _merge(self, text: str) -> list[int]:
-        """Merge the characters of `text` up to pieces; a joined piece stands at its first place."""
+        """Merge the characters of `text` to pieces; a merged piece stays at its first index."""
         pieces = self._pieces
         parts: list[str] = list(text)
         after = list(range(1, len(parts) + 1))  # place of the next part
         before = list(range(-1, len(parts) - 1))
         queue: list[tuple[float, int, str]] = []
-        for place in range(len(parts) - 1):
-            joined = parts[place] + parts[place + 1]
+        for at in range(len(parts) - 1):
+            joined = parts[at] + parts[at + 1]
             if joined in pieces:
-                queue.append((pieces[joined][0], place, joined))
+                queue.append((pieces[joined][0], at, joined))
         heapify(queue)
         while queue:
-            _, place, joined = heappop(queue)
-            right = after[place]
+            _, at, joined = heappop(queue)
+            right = after[at]
             # One of the two was joined to something else meanwhile.
-            if not parts[place] or right >= len(parts) or parts[place] + parts[right] != joined:
+            if not parts[at] or right >= len(parts) or parts[at] + parts[right] != joined:
                 continue
-            parts[place], parts[right] = joined, ""
-            after[place] = after[right]
+            parts[at], parts[right] = joined, ""
+            after[at] = after[right]
             if after[right] < len(parts):
-                before[after[right]] = place
-                self._offer(queue, place, joined + parts[after[right]])
-            if before[place] >= 0:
-                self._offer(queue, before[place], parts[before[place]] + joined)
+                before[after[right]] = at
+                self._offer(queue, at, joined + parts[after[right]])
+            if before[at] >= 0:
+                self._offer(queue, before[at], parts[before[at]] + joined)
         return [token for part in parts if part for token in self._ids(part)]
 
-    def _offer(self, queue: list[tuple[float, int, str]], place: int, joined: str) -> None:
+    def _offer(self, queue: list[tuple[float, int, str]], at: int, joined: str) -> None:
         found = self._pieces.get(joined)
         if found is not None:
-            heappush(queue, (found[0], place, joined))
+            heappush(queue, (found[0], at, joined))
 
     def _ids(self, part: str) -> list[int]:
         found = self._pieces.get(part)
@@ -133,11 +133,11 @@ class SentencePiece:
         return [byte_ids[byte] for byte in part.encode("utf-8") if byte in byte_ids]
 
     def token_bytes(self, token: str, kind: int) -> bytes:
-        """The bytes that an unrefused token of the vocabulary stands for."""
+        """Return the bytes of a token's text."""
         return piece_bytes(token, kind)
 
 
 def piece_bytes(token: str, kind: int) -> bytes:
-    """The bytes of a piece: a byte token's own, else its letters with `▁` as the space."""
+    """Return the bytes of a piece: a byte token's byte, else its text with spaces for `▁`."""
     match = _BYTE.fullmatch(token) if kind == TokenType.BYTE else None
     return bytes([int(match[1], 16)]) if match else token.replace(SPACE, " ").encode("utf-8")

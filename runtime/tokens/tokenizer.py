@@ -1,4 +1,4 @@
-"""Text to token ids and back, from the vocabulary in a GGUF file.
+"""The tokenizer of a GGUF file: text to token ids and back.
 
 Text is of two kinds. What a chat template writes around the messages is trusted: the control tokens
 in it are recognized (`special=True`). What users, files and tools say is not: whatever it contains,
@@ -32,7 +32,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Merger(Protocol):
-    """What turns text without markers into ids: ByteBPE, SentencePiece, RawBPE."""
+    """The encoder of text without markers: ByteBPE, SentencePiece or RawBPE."""
 
     add_bos: bool
     """Whether a text begins with BOS where the file does not say."""
@@ -45,7 +45,7 @@ class Merger(Protocol):
 
 
 class Tokenizer:
-    """The tokenizer of one model. Safe to use from several threads.
+    """The tokenizer of one model; thread-safe.
 
     Attributes:
         vocabulary: the tokens themselves and their kinds.
@@ -81,7 +81,7 @@ class Tokenizer:
 
     @classmethod
     def from_gguf(cls, gguf: GGUFFile) -> Tokenizer:
-        """The tokenizer that the metadata of `gguf` describes.
+        """Build the tokenizer from the metadata of `gguf`.
 
         Raises UnsupportedModelError for a kind of tokenizer that is not known, and GGUFError for
         metadata that cannot be right. The file may be closed afterwards.
@@ -108,29 +108,29 @@ class Tokenizer:
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """Ids that end an answer: eos, end of turn, end of message."""
+        """Return the ids that end an answer: eos, end of turn, end of message."""
         return self.vocabulary.stop_ids
 
     @property
     def eot(self) -> int | None:
-        """The token that ends a turn, where the file names one."""
+        """Return the end-of-turn token, or None."""
         return self.vocabulary.named("eot")
 
     @property
     def fill_ends(self) -> frozenset[int]:
-        """Ids that end what is filled into a gap, beside `stop_ids`."""
+        """Return the ids that end a fill-in-the-middle text, in addition to `stop_ids`."""
         marks = self.vocabulary.fill
         return frozenset(marks[n] for n in ("padding", "repository", "file") if n in marks)
 
     @property
     def control_ids(self) -> frozenset[int]:
-        """Ids that untrusted text never becomes: control tokens, and tags such as <tool_call>."""
+        """Return the ids of control tokens and tags, which untrusted text never becomes."""
         return self.vocabulary.refused
 
     # --- text to ids ------------------------------------------------------------------------
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """Ids of `text`, without bos.
+        """Return the ids of `text`, without bos.
 
         With `special` the control tokens written in `text` are recognized: only for text of our
         own. Without, no id of `control_ids` comes out, whatever `text` is.
@@ -138,7 +138,7 @@ class Tokenizer:
         return self.encode_parts([(text, special)])
 
     def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
-        """Ids of the joined texts of `parts`, each with its own `special`.
+        """Return the ids of the joined texts of `parts`, each with its own `special`.
 
         A marker is recognized only inside one part, and words are cut as in the joined text: so a
         rendered template gives the ids it would give as a whole, but control tokens never arise
@@ -150,7 +150,7 @@ class Tokenizer:
         return [token for token, _ in self._encode_between(text, cuts)]
 
     def locate(self, parts: Iterable[tuple[str, bool]]) -> list[tuple[int, int]]:
-        """As `encode_parts`, each id with the byte of the joined text's UTF-8 where it begins."""
+        """Return (id, byte offset in the joined UTF-8) pairs; else as `encode_parts`."""
         return self._encode_between(*self._joined(parts))
 
     def _joined(self, parts: Iterable[tuple[str, bool]]) -> tuple[str, list[tuple[int, int, int]]]:
@@ -188,7 +188,7 @@ class Tokenizer:
         return found
 
     def _encode_chunk(self, text: str, at: int) -> Iterator[tuple[int, int]]:
-        """Ids of a text without markers, and where each begins, counted from byte `at`."""
+        """Return the ids of a text without markers, and their byte offsets from `at`."""
         begin = at - self._merger.adds_space_prefix  # that space is nowhere in the text
         for token in self._merger.encode(text):
             yield token, max(begin, at)
@@ -205,7 +205,7 @@ class Tokenizer:
     # --- ids to text ------------------------------------------------------------------------
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that `token` stands for; of a control token, those of its name."""
+        """Return the bytes of `token`; of a control token, those of its name."""
         known = self._bytes.get(token)
         if known is None:
             if not 0 <= token < self.n_vocab:
@@ -217,12 +217,12 @@ class Tokenizer:
         return known
 
     def decode_bytes(self, ids: Iterable[int], *, special: bool = False) -> bytes:
-        """The bytes of `ids` in a row; control tokens by name with `special`, else left out."""
+        """Return the bytes of `ids`; control tokens by name with `special`, else left out."""
         hidden = frozenset() if special else self.vocabulary.hidden
         return b"".join(self.token_bytes(token) for token in ids if token not in hidden)
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """The text of `ids` as a whole; bytes that are not UTF-8 read as U+FFFD.
+        """Return the text of `ids`; invalid UTF-8 becomes U+FFFD.
 
         The space that SentencePiece puts in front of a text is taken off again.
         """
@@ -232,30 +232,30 @@ class Tokenizer:
         return raw.decode("utf-8", "replace")
 
     def stream(self) -> TokenStream:
-        """A decoder for tokens that come one by one."""
+        """Return an incremental decoder."""
         return TokenStream(self)
 
 
 class TokenStream:
-    """Decodes token by token; bytes of an unfinished character are kept until it is whole."""
+    """Decodes token by token; the bytes of an incomplete character are buffered."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
-        """The text that `token` completes: empty inside a character and for control tokens."""
+        """Return the text that `token` completes; empty for control tokens."""
         return self._decoder.decode(self._tokenizer.decode_bytes((token,)))
 
     def flush(self) -> str:
-        """The end of the text: U+FFFD when it stops inside a character."""
+        """Return the rest of the text: U+FFFD for an incomplete character."""
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text
 
 
 def _swallowing(gguf: GGUFFile, vocabulary: Vocabulary) -> frozenset[int]:
-    """Markers whose definition strips what follows them, which no key of the file says.
+    """Return the markers that strip what follows them, which no key of the file records.
 
     Phi-3's tokens of turns do so: after ``<|user|>`` its tokenizer drops the line break that its
     template writes.
@@ -265,7 +265,7 @@ def _swallowing(gguf: GGUFFile, vocabulary: Vocabulary) -> frozenset[int]:
 
 
 def swallows(architecture: str, model: str, marker: str) -> bool:
-    """Whether a marker takes the blank space after it away, as this engine reads a file.
+    """Return whether a marker strips the blank space after it, as this engine reads a file.
 
     Args:
         architecture: `general.architecture`.
@@ -277,7 +277,7 @@ def swallows(architecture: str, model: str, marker: str) -> bool:
 
 
 def _encodable(text: str) -> str:
-    """`text` with lone surrogates, which UTF-8 cannot say, replaced by U+FFFD."""
+    """Return `text` with lone surrogates, which UTF-8 lacks, replaced by U+FFFD."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -286,7 +286,7 @@ def _encodable(text: str) -> str:
 
 
 def _any_of(markers: dict[str, int]) -> tuple[re.Pattern[str] | None, dict[str, int]]:
-    """A pattern that finds every marker, the longest where several begin, and their ids."""
+    """Return a pattern that finds every marker, the longest first, and their ids."""
     if not markers:
         return None, markers
     longest_first = sorted(markers, key=lambda text: (-len(text), text))

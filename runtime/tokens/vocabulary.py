@@ -1,14 +1,14 @@
-"""The tokens of a GGUF file, and which of them text from outside may become.
+"""The vocabulary of a GGUF file, and which tokens untrusted text may become.
 
 Three sets matter:
 
 - *refused*: ids that plain text can never become. Every control token, and every user-defined token
   that looks like markup (`<tool_call>`): a file that contains `</tool_response>` must not end the
-  tool result it stands in.
+  tool result it is in.
 - *hidden*: refused ids that are not shown in decoded text: the control tokens. `<tool_call>` is
   user-defined, part of what the model says, and shown.
 - *plain markers*: user-defined tokens that are no markup (runs of spaces, say). They are taken as
-  one token wherever their text stands, in all text.
+  one token wherever their text occurs, in all text.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _ALWAYS_CONTROL = re.compile(r"<[|｜].+[|｜]>", re.DOTALL)
 
 
 def looks_like_markup(token: str) -> bool:
-    """Whether a token, spaces aside, is a tag: `<…>` or `[…]`, or it holds a `<|` or `|>`.
+    """Return whether a token, spaces aside, is a tag: `<…>`, `[…]`, or with `<|` or `|>`.
 
     Tags of HTML are not meant: Gemma has tokens for them, and no template gives them a meaning.
     """
@@ -96,7 +96,7 @@ def looks_like_markup(token: str) -> bool:
 
 
 class Vocabulary:
-    """Tokens, kinds and special ids of one model.
+    """The tokens, token types and special ids of one model.
 
     Attributes:
         n_vocab: number of tokens.
@@ -124,7 +124,7 @@ class Vocabulary:
         return texts
 
     def _require_different(self, gguf: GGUFFile) -> None:
-        """Refuse a file most of whose tokens are the same; some come twice in real files."""
+        """Refuse a file whose tokens are mostly equal; a few duplicates are common."""
         ids = range(0, self.n_vocab, max(1, self.n_vocab // SAMPLED))
         seen: dict[str, int] = {}
         same = [(i, first) for i in ids if (first := seen.setdefault(self._texts.at(i), i)) != i]
@@ -135,7 +135,7 @@ class Vocabulary:
             )
 
     def require_character(self, gguf: GGUFFile, characters: Container[str]) -> None:
-        """Refuse a file unless one of these is a normal token, so that texts become tokens."""
+        """Refuse a file without one of these as a normal token, since no text would encode."""
         normal = (i for i in self._texts.shortest(4) if self._types[i] == TokenType.NORMAL)
         if not any(self._texts.at(i) in characters for i in normal):
             message = "no token is a single character, so no text can be written"
@@ -151,7 +151,7 @@ class Vocabulary:
         return types[: self.n_vocab].copy()  # out of the mapping: they are needed all the time
 
     def _read_named(self, gguf: GGUFFile) -> dict[str, int]:
-        """Ids by name. -1, also as an unsigned number, says that there is none."""
+        """Read the ids by name; -1, also as an unsigned number, means none."""
         named: dict[str, int] = {}
         for name in _NAMED:
             key = f"{_PREFIX}{name}_token_id"
@@ -164,30 +164,30 @@ class Vocabulary:
         return named
 
     def named(self, name: str) -> int | None:
-        """The token that the file names so (`tokenizer.ggml.NAME_token_id`)."""
+        """Return the id of `tokenizer.ggml.NAME_token_id`, or None."""
         return self._named.get(name)
 
     @cached_property
     def tokens(self) -> list[str]:
-        """Text of every token as the file has it."""
+        """Return the text of every token, as in the file."""
         return self._texts.all()
 
     @property
     def characters(self) -> int:
-        """Characters of all tokens together, or more."""
+        """Return an upper bound on the characters of all tokens together."""
         return self._texts.nbytes
 
     def ids_of(self, *kinds: TokenType) -> list[int]:
-        """Ids of the tokens of these kinds, ascending."""
+        """Return the ids of the tokens of these types, ascending."""
         return np.flatnonzero(np.isin(self._types, kinds)).tolist()
 
     def kind(self, token: int) -> int:
-        """The `TokenType` number of a token; an unknown number stays as it is."""
+        """Return the `TokenType` number of a token; an unknown number is unchanged."""
         return int(self._types[token])
 
     @cached_property
     def hidden(self) -> frozenset[int]:
-        """Ids of control tokens, whose text is no part of what a model says."""
+        """Return the ids of control tokens, which are not part of the model's text."""
         tokens = self.tokens
         control = set(self.ids_of(TokenType.CONTROL, TokenType.UNKNOWN))
         # Files converted carelessly carry their control tokens as normal ones.
@@ -206,19 +206,19 @@ class Vocabulary:
 
     @cached_property
     def refused(self) -> frozenset[int]:
-        """Ids that text from outside can never become."""
+        """Return the ids that untrusted text can never become."""
         tokens = self.tokens
         markup = (i for i in self.ids_of(TokenType.USER_DEFINED) if looks_like_markup(tokens[i]))
         return self.hidden | frozenset(markup)
 
     @cached_property
     def plain_markers(self) -> dict[str, int]:
-        """Text → id of the tokens that are taken whole in all text."""
+        """Return text → id of the tokens that are matched whole in any text."""
         return self._markers(set(self.ids_of(TokenType.USER_DEFINED)) - self.refused)
 
     @cached_property
     def all_markers(self) -> dict[str, int]:
-        """Text → id of the tokens that are taken whole in a template's text."""
+        """Return text → id of the tokens that are matched whole in a template's text."""
         return self._markers({*self.refused, *self.ids_of(TokenType.USER_DEFINED)})
 
     def _markers(self, ids: set[int]) -> dict[str, int]:
@@ -230,7 +230,7 @@ class Vocabulary:
 
     @cached_property
     def mergeable(self) -> dict[str, int]:
-        """Text → id of the tokens that merging may produce: normal ones that are not refused."""
+        """Return text → id of the tokens that merges may produce: normal, not refused."""
         ids = dict(zip(self.tokens, range(self.n_vocab), strict=True))
         others = np.flatnonzero(self._types != TokenType.NORMAL).tolist()
         for token in {*others, *self.refused}:
@@ -241,14 +241,14 @@ class Vocabulary:
 
     @cached_property
     def end_ids(self) -> frozenset[int]:
-        """Ids that end a turn in a history, where not all of them end an answer."""
+        """Return the ids that end a turn in a history; some do not end an answer."""
         ends = {self._named[name] for name in ("eos", "eot", "eom") if name in self._named}
         ends.update(i for i in self.refused if self.tokens[i] in STOP_TEXTS)
         return frozenset(ends)
 
     @cached_property
     def fill(self) -> dict[str, int]:
-        """Ids of the tokens for filling in that there are: prefix, suffix, middle and others."""
+        """Return the ids of the fill-in-the-middle tokens by role."""
         texts = {text for _, *texts in _FILL.values() for text in texts}
         known = {text: i for i, text in enumerate(self.tokens) if text in texts}
         found: dict[str, int] = {}
@@ -261,7 +261,7 @@ class Vocabulary:
 
     @cached_property
     def stop_ids(self) -> frozenset[int]:
-        """Ids that end an answer: eos, end of turn, end of message."""
+        """Return the ids that end an answer: eos, end of turn, end of message."""
         texts = {self.tokens[i]: i for i in self.end_ids}
         inner = {texts["<|end|>"]} if texts.keys() >= _HARMONY else frozenset()
         return self.end_ids - inner

@@ -17,7 +17,7 @@ _SURE = 4.0  # logits of a token that is found likely
 
 def right_reply(question: Question) -> list[str]:
     """The replies of a model that is right: a call and what is said then, or an answer."""
-    said = question.said[0]
+    said = question.texts[0]
     if isinstance(said, str):
         return [said + END]
     body = json.dumps({"name": said.name, "arguments": said.arguments})
@@ -34,7 +34,7 @@ def scoring_engine(scripted: Any, likes: str, replies: Sequence[str]) -> Any:
 
 
 def _text(question: Question) -> str:
-    said = question.said[0]
+    said = question.texts[0]
     return said if isinstance(said, str) else Hermes().render([said])
 
 

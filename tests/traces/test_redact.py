@@ -24,7 +24,7 @@ from triplepoint.traces.events import (
     UnknownEvent,
 )
 from triplepoint.traces.records import content_digest
-from triplepoint.traces.redact import kept_fields
+from triplepoint.traces.redact import safe_fields
 
 SECRET = "SECRETWORD"
 HEAD = {"v", "seq", "ts", "run", "event"}
@@ -167,7 +167,7 @@ def test_what_may_hold_text_is_kept_by_name_alone() -> None:
         plain = {field for field, hint in hints.items() if hint in free or "Literal" in hint}
         listed = OWN_WORDS.get(name, set()) | OWN_CONTAINERS.get(name, set())
 
-        assert kept_fields(name) - HEAD == (plain | listed | {*model.COMPUTED}) - HEAD, name
+        assert safe_fields(name) - HEAD == (plain | listed | {*model.COMPUTED}) - HEAD, name
 
 
 def test_no_word_and_no_token_is_left(redacted: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from triplepoint.errors import TraceError
 from triplepoint.traces import Trace, find
 from triplepoint.traces.events import ToolEvent
-from triplepoint.traces.retention import LIMIT, MOST_BYTES, Removed, enforce, limit, remove
+from triplepoint.traces.retention import LIMIT, MAX_BYTES, Removed, enforce, limit, remove
 
 
 def _trace(folder: Path, number: int, name: str = "") -> Path:
@@ -94,7 +94,7 @@ def test_what_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "most"),
     [
-        ("", MOST_BYTES),
+        ("", MAX_BYTES),
         ("off", None),
         ("0", 0),
         ("500MB", 500_000_000),
@@ -108,7 +108,7 @@ def test_what_stays(tmp_path: Path) -> None:
 def test_the_limit(text: str, most: int | None) -> None:
     """A size, or off."""
     assert limit({LIMIT: text}) == most
-    assert limit({}) == MOST_BYTES
+    assert limit({}) == MAX_BYTES
     assert limit({}, default=text or "1GB") == most
     assert limit({LIMIT: "1kB"}, default="off") == 1000
 

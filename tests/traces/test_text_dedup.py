@@ -9,7 +9,7 @@ import pytest
 
 from triplepoint.traces import Trace, TraceWriter
 from triplepoint.traces.events import MessageEvent, RunEnd, ToolEvent, TurnEnd
-from triplepoint.traces.text_dedup import EMPTY, LEAST
+from triplepoint.traces.text_dedup import EMPTY, MIN_CHARS
 
 LONG = "2026-03-14 09:26:53 ERROR disk full\n" * 200
 
@@ -45,7 +45,7 @@ def test_a_text_is_written_once_and_read_everywhere(tmp_path: Path) -> None:
 def test_short_and_empty_texts_stay(tmp_path: Path) -> None:
     """A text that is no longer than a hash is written each time; an empty one is just empty."""
     path = tmp_path / "t.jsonl"
-    texts = ["", "yes", "yes", "x" * (LEAST - 1), "x" * (LEAST - 1)]
+    texts = ["", "yes", "yes", "x" * (MIN_CHARS - 1), "x" * (MIN_CHARS - 1)]
     with TraceWriter(path) as writer:
         for text in texts:
             writer.write(MessageEvent(role="user", content=text))

@@ -1,4 +1,4 @@
-"""Tools of other programs, through the Model Context Protocol."""
+"""Tools of other programs, through the Model Context Protocol (MCP)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers of a configuration file, in the form that most programs share.
+"""The configuration file of MCP servers, in the common form.
 
 {"mcpServers": {"time": {"command": "mcp-server-time", "args": ["--local-timezone=UTC"]}}}
 """
@@ -27,7 +27,7 @@ CALL_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """One server.
+    """The configuration of one server.
 
     Attributes:
         command: the program, started without a shell.
@@ -49,10 +49,10 @@ class ServerConfig:
 
 
 def read_config(path: str | Path) -> list[ServerConfig]:
-    """The servers that a file names, in its order; those that are ``disabled`` left out.
+    """Read the enabled servers of a file, in its order.
 
-    ``${NAME}`` in arguments and variables stands for a variable of ours, so that keys need not be
-    in the file.
+    ``${NAME}`` in arguments and variables is replaced by an environment variable, so that keys
+    need not be in the file.
 
     Raises:
         ToolError: it cannot be read or understood; names the place.

@@ -1,4 +1,4 @@
-"""The servers of an agent, and their tools.
+"""The MCP servers of an agent, and their tools.
 
 A thread runs the SDK's event loop; calls come in from the agent's thread. Tools are listed once,
 when the servers start: their order and schemas are in the model's prompt and stay as they are.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ... import interrupts
 from ...arguments import Closing, ProcessBound, as_list, pip_install
 from ...errors import ToolDefinitionError, ToolError
-from ..command import KEPT_VARIABLES
+from ..command import PASSED_VARIABLES
 from ..paths import shown
 from ..schema import brief, without, without_titles
 from ..schema_tool import SchemaTool
@@ -44,7 +44,7 @@ MAX_NAME = 64
 
 
 class McpServers(ProcessBound, Closing, ToolGroup):
-    """Running servers; iterating gives their tools, in the order of the file and of each server.
+    """Running servers; iterating yields their tools, in the order of the file and of each server.
 
     A tool is called ``SERVER_TOOL``, with a digest where that is no name or not its own; one that
     cannot be used is left out with a note. Close it, or use ``with``, to end the programs.
@@ -100,7 +100,7 @@ class McpServers(ProcessBound, Closing, ToolGroup):
                 taken = {tool.name for tool in self._tools}
                 self._tools = [*self._tools, *server.tools(taken)]
             for tool in self._tools:
-                tool.group = self  # or the servers would end when only their tools are kept
+                tool.group = self  # or the servers would end when only their tools are referenced
             if not self._tools and self.notes:
                 raise ToolError(f"no tool of the MCP servers can be used: {self.notes[0]}")
         except BaseException:
@@ -108,7 +108,7 @@ class McpServers(ProcessBound, Closing, ToolGroup):
             raise
 
     def close(self) -> None:
-        """End the servers."""
+        """Stop the servers."""
         self._close()
         atexit.unregister(self._close)
 
@@ -153,7 +153,7 @@ class _Server:
         from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
         config = self._config
-        env = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        env = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
         try:
             assert self._stop is not None
             self._process = await stdio.start(
@@ -187,7 +187,7 @@ class _Server:
                 await asyncio.wait_for(self._task, 4 * stdio.GRACE)
 
     def tools(self, taken: set[str]) -> list[Tool[..., Any]]:
-        """Its tools, as an agent takes them, under names that are not `taken`.
+        """Return the server's tools for an agent, under names that are not `taken`.
 
         Raises:
             ToolError: it has too many, or not those that the file names.
@@ -253,13 +253,13 @@ class _Server:
             raise ToolError(self._why(None, "is gone"))
         call = _submit(self._loop, self._ask(name, dict(arguments), seconds))
         late = f"{self.name}_{name} took more than {seconds:g} seconds"
-        return _told(_result(call, seconds + 5, late))
+        return _result_text(_result(call, seconds + 5, late))
 
     async def _ask(self, name: str, arguments: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self._session is not None
         try:
-            asked = {"name": name, "arguments": arguments}
-            call = self._session.send_raw_request("tools/call", asked)
+            params = {"name": name, "arguments": arguments}
+            call = self._session.send_raw_request("tools/call", params)
             return await asyncio.wait_for(call, seconds)
         except TimeoutError:
             words = "" if self._process is None else self._process.words()
@@ -268,7 +268,7 @@ class _Server:
             raise ToolError(self._why(error, "failed")) from None
 
     def _why(self, error: BaseException | None, what: str) -> str:
-        """What went wrong, in the server's own words where it has some."""
+        """Explain a failure, with the server's own message where there is one."""
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         reason = self._process.problem if self._process is not None else ""
@@ -282,7 +282,7 @@ class _Server:
 
 
 async def _all_tools(requests: JSONRPCDispatcher[Any]) -> list[Any]:
-    """The tools of all pages."""
+    """Return the tools of all pages."""
     tools: list[Any] = []
     cursor: Any = None
     while True:
@@ -296,7 +296,7 @@ async def _all_tools(requests: JSONRPCDispatcher[Any]) -> list[Any]:
 
 
 def _called(server: str, name: str, taken: Container[str]) -> str:
-    """What the model calls a tool: the same in every run, and no other tool's name."""
+    """Return a tool's name for the model: stable across runs and unique."""
     known = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}_{name}")
     known = f"_{known}" if known[0].isdigit() else known
     if known.endswith(name) and len(known) <= MAX_NAME and known not in taken:
@@ -305,8 +305,8 @@ def _called(server: str, name: str, taken: Container[str]) -> str:
     return f"{known[: MAX_NAME - 9].rstrip('_')}_{digest}"
 
 
-def _told(result: Mapping[str, Any]) -> str:
-    """A result as text for the model.
+def _result_text(result: Mapping[str, Any]) -> str:
+    """Return a result as text for the model.
 
     Raises:
         ToolError: it is an error.
@@ -322,7 +322,7 @@ def _told(result: Mapping[str, Any]) -> str:
 
 
 def _block(block: Any) -> str:
-    """A part of a result as text; what is not text is named."""
+    """Return a part of a result as text; parts that are no text are named."""
     if not isinstance(block, dict):
         return str(block or "")
     resource: Any = held if isinstance(held := block.get("resource"), dict) else {}
@@ -343,7 +343,7 @@ def _submit(
 
 
 def _result(future: concurrent.futures.Future[T], seconds: float, late: str) -> T:
-    """What came of it; whoever waits may be interrupted, and then it is given up."""
+    """Wait for a future's result; an interrupt cancels it."""
     try:
         return interrupts.result(future, seconds)
     except concurrent.futures.TimeoutError:
@@ -357,7 +357,7 @@ def _result(future: concurrent.futures.Future[T], seconds: float, late: str) -> 
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, servers: list[_Server]) -> None:
-    """End all servers and the thread."""
+    """Stop all servers and the thread."""
     ends = [_submit(loop, server.end()) for server in servers]
     for end in ends:
         with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""A server as a program of its own: its pipes, with a bound on everything that it sends.
+"""An MCP server as a subprocess: its pipes, with bounds on all that it sends.
 
 The streams go to the official SDK, which speaks the protocol. Its own transport reads lines of any
 length, so that a server could fill our memory; this one does not.
@@ -21,9 +21,9 @@ from ..paths import shown
 
 MAX_LINE = 16 * 2**20  # bytes of one message
 MAX_BETWEEN = 64 * 2**20  # bytes that a server may send for one request
-GRACE = 0.5  # seconds to end after being asked
-_KEPT_LINES = 3  # of its complaints, for a message
-_KEPT_CHARS = 200  # of each
+GRACE = 0.5  # seconds to end after the request
+_STDERR_LINES = 3  # of its complaints, for a message
+_STDERR_CHARS = 200  # of each
 _ATTEMPTS = 8  # places of a line where JSON may begin
 _KIND = re.compile(r'"(method|result|error)"\s*:')
 _ID = re.compile(r'"id"\s*:\s*"?([0-9]+)')
@@ -40,34 +40,34 @@ class ServerProcess:
         self.name = name
         self.problem = ""
         self._process = process
-        self._said: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._said_all = asyncio.Event()
+        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._stderr_done = asyncio.Event()
         self._since_request = 0
 
-    def asked(self) -> None:
-        """A request was sent: what comes from now on is for it."""
+    def request_sent(self) -> None:
+        """Reset the size bound: a request was sent."""
         self._since_request = 0
 
     async def complaints(self) -> None:
-        """Read what it writes for people; the last lines are kept."""
+        """Read the server's stderr; the last lines are buffered."""
         stream = self._process.stderr
         assert stream is not None
         while chunk := await stream.read(65536):
             for line in chunk.decode("utf-8", "replace").splitlines():
                 self.heard(line)
-        self._said_all.set()
+        self._stderr_done.set()
 
     def heard(self, line: str) -> None:
-        """Record a line that is no message."""
+        """Buffer a line that is no message."""
         if line.strip():
-            self._said.append(shown(line.strip()[:_KEPT_CHARS]))
+            self._stderr.append(shown(line.strip()[:_STDERR_CHARS]))
 
     def words(self) -> str:
-        """What it wrote for people last, to go on a message; empty where it wrote nothing."""
-        return f"; it wrote: {' / '.join(self._said)}" if self._said else ""
+        """Return the server's last stderr lines as a message suffix; empty if it wrote none."""
+        return f"; it wrote: {' / '.join(self._stderr)}" if self._stderr else ""
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """Each line that it sends, until it ends or sends too much."""
+        """Yield each line that the server sends, until it ends or exceeds the bound."""
         stream = self._process.stdout
         assert stream is not None
         while True:
@@ -81,8 +81,8 @@ class ServerProcess:
                 return
             self._since_request += len(line)
             if self._since_request > MAX_BETWEEN:
-                most = f"{MAX_BETWEEN >> 20} MiB for one request"
-                self.problem = f"it sent more than {most}{self.words()}"
+                limit = f"{MAX_BETWEEN >> 20} MiB for one request"
+                self.problem = f"it sent more than {limit}{self.words()}"
                 return
             if line.strip():
                 yield line
@@ -97,13 +97,13 @@ class ServerProcess:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), GRACE)
         with contextlib.suppress(TimeoutError):  # what it wrote last may still be in the pipe
-            await asyncio.wait_for(self._said_all.wait(), GRACE)
+            await asyncio.wait_for(self._stderr_done.wait(), GRACE)
         status = self._process.returncode
         ended = "it closed its output" if status is None else f"it ended (status {status})"
         self.problem = ended + self.words()
 
     async def end(self) -> None:
-        """End it, and everything in its process group."""
+        """Terminate the server with its process group."""
         stdin = self._process.stdin
         if stdin is not None:
             stdin.close()  # the protocol's way to say that it is over
@@ -117,7 +117,7 @@ class ServerProcess:
                 break
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)  # what it left behind
-        # A pipe that nobody read to its end stays open otherwise; nothing public closes it.
+        # A pipe that was not read to its end stays open otherwise; nothing public closes it.
         close = getattr(getattr(self._process, "_transport", None), "close", None)
         if callable(close):
             close()
@@ -145,7 +145,7 @@ async def start(
 
 
 class Replies:
-    """The requests to a server, and the messages in its lines.
+    """The pending requests to a server, and the messages in its lines.
 
     Servers print on the stream of their messages, and write JSON that strict readers refuse. What
     can be read is read; a reply that cannot becomes an error, as its request gets no other one.
@@ -165,7 +165,7 @@ class Replies:
             self.waiting[str(message.id)] = False
 
     def read(self, line: bytes) -> tuple[list[Any], list[Any]]:
-        """Return the messages of a line, and errors for the requests whose reply it seems to be."""
+        """Return a line's messages, and errors for the requests that it seems to answer."""
         text = line.decode("utf-8-sig", "replace").replace("\0", "").strip()  # NULs: UTF-16
         found, problem, at = list[Any](), "", 0
         for _ in range(_ATTEMPTS):
@@ -188,11 +188,11 @@ class Replies:
         ids = [n for n, late in self.waiting.items() if not late and one in (n, None)]
         self.waiting.update(dict.fromkeys(ids, True))
         problem = problem or "it is not one of JSON-RPC 2.0"
-        reason = f"its reply cannot be read ({problem}): {shown(text[:_KEPT_CHARS])}"
+        reason = f"its reply cannot be read ({problem}): {shown(text[:_STDERR_CHARS])}"
         return [], [self._message({"id": n, "error": reason}) for n in ids]
 
     def _message(self, value: Any) -> dict[str, Any] | None:
-        """Return a message in the form of the protocol; None for anything else."""
+        """Parse a message of the protocol; return None for anything else."""
         if not isinstance(value, dict) or "method" in value:
             return value if isinstance(value, dict) and "jsonrpc" in value else None
         one, result, error = str(value.get("id")), value.get("result"), value.get("error")
@@ -207,7 +207,7 @@ class Replies:
 
 @contextlib.asynccontextmanager
 async def streams(server: ServerProcess) -> AsyncIterator[tuple[Any, Any]]:
-    """The read and write streams that a session of the SDK takes."""
+    """Yield the read and write streams for a session of the SDK."""
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter as adapter
@@ -239,7 +239,7 @@ async def streams(server: ServerProcess) -> AsyncIterator[tuple[Any, Any]]:
             async for message in from_session:
                 replies.sent(message.message)
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                server.asked()
+                server.request_sent()
                 with contextlib.suppress(OSError):  # the reader will say that it has ended
                     await server.send(text.encode())
 

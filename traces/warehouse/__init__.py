@@ -1,1 +1,1 @@
-"""Traces in the thousands: a database or a folder of Parquet files, and reports over it."""
+"""A warehouse of thousands of traces: a database or a folder of Parquet files, with reports."""

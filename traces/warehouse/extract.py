@@ -1,4 +1,4 @@
-"""One file becomes rows, or a reason why not; nothing that a file holds stops an ingest."""
+"""Converts a file to rows, or to the reason why not; no file can stop an ingest."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..reader import Trace
 from ..sanitize import short
 from .schema import USABLE, table_rows
 
-_MOST = (1 << 63) - 1  # that a BIGINT holds
-_FIRST_LINE = 1 << 20  # bytes of it that tell an old trace from what is none
+_MAX_BIGINT = (1 << 63) - 1  # that a BIGINT holds
+_FIRST_LINE = 1 << 20  # bytes of it that distinguish an old trace from what is none
 
 
 @dataclass
 class FileRecord:
-    """What is known of a file: a row of the table ``files``.
+    """The record of a file: a row of the table ``files``.
 
     ``status`` is ``ok``; ``torn`` (the last line is unfinished; the rest is there) or ``newer`` (a
     later triplepoint wrote it; what this one knows is there); ``old``, ``corrupt``, ``foreign``,
@@ -46,30 +46,30 @@ class FileRecord:
 
     @property
     def usable(self) -> bool:
-        """Whether its rows are in the tables."""
+        """Return whether its rows are in the tables."""
         return self.status in USABLE
 
 
 @dataclass
 class Extract:
-    """A file's record, and its rows as lines of JSON by table."""
+    """A file's record, and its rows as JSON lines by table."""
 
     record: FileRecord
     lines: dict[str, str] = field(default_factory=dict)
     count: int = 0
 
     def lines_with_record(self) -> dict[str, str]:
-        """The rows of all tables, that of the file too."""
+        """Return the rows of all tables, including the file's own."""
         return {**self.lines, "files": _line(asdict(self.record))}
 
 
 def name_of(path: str | Path) -> str:
-    """The name that the tables have of a file: its absolute path, links followed."""
+    """Return a file's name in the tables: its absolute path, links resolved."""
     return storable(os.path.realpath(path))
 
 
 def extract(path: str, *, texts: bool = False, tokens: bool = False) -> Extract:
-    """Read one file; whatever is wrong with it is in its record."""
+    """Read one file; any error is in its record."""
     record = FileRecord(name_of(path), texts=texts, tokens=tokens, ingested_s=time.time())
     found = Extract(record)
     try:
@@ -118,7 +118,7 @@ def _read(path: str, found: Extract) -> None:
 
 
 def _what_it_is(path: str) -> str:
-    """Of a file that is no readable trace: old, broken, or never one."""
+    """Classify a file that is no readable trace: old, broken, or never one."""
     try:
         with open(path, "rb") as file:
             first = json.loads(file.readline(_FIRST_LINE))
@@ -135,7 +135,7 @@ def _what_it_is(path: str) -> str:
 
 
 def _without(path: str, error: TraceError) -> str:
-    """The message without the file's name, which stands beside it."""
+    """Return the message without the file's name, which is in another column."""
     text, path = str(error), str(Path(path))  # as the reader has it: without a "./"
     for opening in (f"cannot read the trace {path}: ", f"{path}, ", f"{path}: ", f"{path} "):
         text = text.removeprefix(opening)
@@ -149,7 +149,7 @@ def _line(row: dict[str, Any]) -> str:
             continue
         if isinstance(value, str):
             value = storable(value)
-        elif isinstance(value, int) and not -_MOST <= value <= _MOST:
+        elif isinstance(value, int) and not -_MAX_BIGINT <= value <= _MAX_BIGINT:
             raise ValueError(f"{name} is {value:.3g}, which a table cannot hold")
         body[name] = value
     return _encode(body) + "\n"

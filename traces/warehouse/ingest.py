@@ -1,7 +1,7 @@
-"""Many traces into a warehouse: in batches, by several processes, each trace once.
+"""Ingests traces into a warehouse: in batches, by several processes, each trace once.
 
 A file whose size and time are as they were is skipped, one that grew or changed is replaced. What
-cannot be read is told with its reason, now and at every ingest that meets it again.
+cannot be read is reported with its reason, now and at every ingest that meets it again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ALONE = 64  # files that are read sooner than processes start
 
 @dataclass
 class Summary:
-    """What an ingest did.
+    """A summary of an ingest.
 
     Attributes:
         files: that were found; new, replaced, unchanged: what became of those that can be read;
@@ -49,7 +49,7 @@ class Summary:
 
     @property
     def left_out(self) -> int:
-        """Files of which nothing is in the tables."""
+        """Return the number of files without rows in the tables."""
         return sum(not record.usable for record in self.problems)
 
 
@@ -65,7 +65,7 @@ def ingest(
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> Summary:
-    """Put traces into a warehouse.
+    """Ingest traces into a warehouse.
 
     Args:
         sources: files, folders (all ``*.jsonl`` in them, however deep) and patterns.
@@ -107,7 +107,7 @@ def ingest(
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """Raise what duckdb says of a full disk, mostly, as an error of ours."""
+    """Translate duckdb's errors, mostly of a full disk."""
     try:
         yield
     except TraceError:
@@ -118,7 +118,7 @@ def _writing() -> Iterator[None]:
 
 
 def find(sources: Iterable[str]) -> list[str]:
-    """The files that words mean, each once, by name.
+    """Return the files that paths and patterns match, each once, by name.
 
     Raises:
         TraceError: a word means nothing.
@@ -126,13 +126,13 @@ def find(sources: Iterable[str]) -> list[str]:
     found: dict[str, str] = {}
     for source in sources:
         if os.path.lexists(source):
-            places = [source]
+            paths = [source]
         else:
-            places = sorted(glob.glob(source, recursive=True)) if glob.has_magic(source) else []
-            if not places:
+            paths = sorted(glob.glob(source, recursive=True)) if glob.has_magic(source) else []
+            if not paths:
                 raise TraceError(f"no traces: {source} does not exist")
-        for place in places:
-            for path in _below(place) if os.path.isdir(place) else [place]:
+        for named in paths:
+            for path in _below(named) if os.path.isdir(named) else [named]:
                 found.setdefault(os.path.realpath(path), path)
     if not found:
         raise TraceError(f"no traces in {', '.join(sources)}: none of the files ends in {SUFFIX}")
@@ -143,14 +143,14 @@ def _below(folder: str) -> Iterator[str]:
     def refuse(error: OSError) -> None:
         raise TraceError(f"cannot read the folder {error.filename}: {error.strerror}") from error
 
-    for place, _, names in os.walk(folder, onerror=refuse):
-        yield from (os.path.join(place, name) for name in names if name.endswith(SUFFIX))
+    for parent, _, names in os.walk(folder, onerror=refuse):
+        yield from (os.path.join(parent, name) for name in names if name.endswith(SUFFIX))
 
 
 def _sorted_out(
     paths: Sequence[str], known: dict[str, dict[str, Any]], texts: bool, tokens: bool
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """What is known of the files that are as they were; the files that have to be read."""
+    """Return the records of unchanged files, and the files to read."""
     same = {path: known[name] for path in paths if (name := name_of(path)) in known}
     same = {path: old for path, old in same.items() if not _changed(path, old, texts, tokens)}
     again = {name_of(path) for path in paths if path not in same}
@@ -173,7 +173,7 @@ def _sorted_out(
 
 
 def _changed(path: str, old: dict[str, Any], texts: bool, tokens: bool) -> bool:
-    """Whether there is more to know of a file than the warehouse does."""
+    """Return whether a file has more than the warehouse knows."""
     try:
         about = os.stat(path)
     except OSError:
@@ -187,7 +187,7 @@ def _changed(path: str, old: dict[str, Any], texts: bool, tokens: bool) -> bool:
 def _extracts(
     stack: ExitStack, paths: Sequence[str], read: Callable[[str], Extract], jobs: int
 ) -> Iterator[Extract]:
-    """Every file's rows, in order."""
+    """Yield every file's rows, in order."""
     jobs = min(jobs or _cores(), 1 + len(paths) // _ALONE)
     if jobs == 1:
         yield from map(read, paths)
@@ -236,7 +236,7 @@ class _Writer:
         self._size = 0
 
     def skip(self, old: dict[str, Any]) -> None:
-        """A file that is as it was; what was wrong with it still is."""
+        """Return a file that is as it was; what was wrong with it still is."""
         if old["status"] == "ok":
             self._done.unchanged += 1
             return
@@ -244,7 +244,7 @@ class _Writer:
         self._done.problems.append(FileRecord(**old))
 
     def put(self, found: Extract) -> None:
-        """A file that was read."""
+        """Return a file that was read."""
         record = found.record
         if record.usable:
             self._look_for_the_same(found)
@@ -263,7 +263,7 @@ class _Writer:
             self.flush()
 
     def _look_for_the_same(self, found: Extract) -> None:
-        """A copy is told and not counted; a file that was moved is replaced by where it is now."""
+        """Report and skip a copy; a moved file replaces its old name."""
         record = found.record
         other = self._hashes.get(record.sha256)
         if other is None or other == record.file:

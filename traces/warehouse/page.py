@@ -1,6 +1,6 @@
-"""Reports as one HTML page that needs no network and no script: tables, and bars as SVG.
+"""Reports as one self-contained HTML page without a script: tables, and bars as SVG.
 
-What stands in a warehouse is foreign text: control characters become escapes and markup becomes
+A warehouse holds foreign text: control characters become escapes and markup becomes
 text, and the page's policy allows its own style and nothing else.
 """
 
@@ -22,7 +22,7 @@ _LONG = ("file", "example")
 
 
 def page(title: str, about: str, found: Sequence[tuple[Report, Found]]) -> str:
-    """The page of some reports, in their order."""
+    """Return the page of some reports, in their order."""
     stamp = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     links = [(report.name, report.title) for report, _ in found]
     sections = [_section(report, rows) for report, rows in found]
@@ -33,12 +33,12 @@ def page(title: str, about: str, found: Sequence[tuple[Report, Found]]) -> str:
 def _section(report: Report, found: Found) -> str:
     body = _table(report, found) if found.rows else '<p class="quiet">No data.</p>'
     sql = report.sql
-    asked = f"<details><summary>SQL</summary><pre>{html.escape(sql)}</pre></details>" if sql else ""
-    return section(report.title, body, asked, about=report.about, name=report.name)
+    query = f"<details><summary>SQL</summary><pre>{html.escape(sql)}</pre></details>" if sql else ""
+    return section(report.title, body, query, about=report.about, name=report.name)
 
 
 def _table(report: Report, found: Found) -> str:
-    """A row for each; a bar beside the first word, of the column that the report names."""
+    """Return a row for each; a bar by the report's bar column after the first word."""
     head, bar = [], _bar_after(report, found)
     for number, column in enumerate(found.columns):
         kind = ' class="word"' if column.kind == "text" else ""
@@ -46,21 +46,21 @@ def _table(report: Report, found: Found) -> str:
         if number == bar:
             heading = next(c.heading for c in found.columns if c.name == report.bar)
             head.append(f'<th scope="col" class="word">{markup(heading)}</th>')
-    most = max((row[report.bar] or 0 for row in found.rows), default=0) if report.bar else 0
-    rows = [_row(report, found, row, bar, most) for row in found.rows]
+    largest = max((row[report.bar] or 0 for row in found.rows), default=0) if report.bar else 0
+    rows = [_row(report, found, row, bar, largest) for row in found.rows]
     kind = ' class="matrix"' if report.matrix else ""
     return wide_table("".join(head), "".join(rows), kind)
 
 
 def _bar_after(report: Report, found: Found) -> int | None:
-    """The column that the bar stands behind: the last of the words that begin a row."""
+    """Return the column that the bar follows: the last of the leading words."""
     if not report.bar:
         return None
     words = [column.kind == "text" for column in found.columns]
     return max(words.index(False) - 1, 0) if False in words else 0
 
 
-def _row(report: Report, found: Found, row: dict[str, Any], bar: int | None, most: float) -> str:
+def _row(report: Report, found: Found, row: dict[str, Any], bar: int | None, largest: float) -> str:
     cells = []
     for number, column in enumerate(found.columns):
         value = row[column.name]
@@ -74,12 +74,12 @@ def _row(report: Report, found: Found, row: dict[str, Any], bar: int | None, mos
         cells.append(f"<td{attribute}>{html.escape(shown)}</td>")
         if number == bar:
             bound = _BOUNDS.get(str(row.get("regime")), "")
-            cells.append(f'<td class="bar">{_bar(row[report.bar], most, bound)}</td>')
+            cells.append(f'<td class="bar">{_bar(row[report.bar], largest, bound)}</td>')
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _bar(value: float | None, most: float, bound: str) -> str:
-    width = 100 * (value or 0) / most if most > 0 else 0
+def _bar(value: float | None, largest: float, bound: str) -> str:
+    width = 100 * (value or 0) / largest if largest > 0 else 0
     return (
         '<svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect width="{width:.2f}" height="10"{_class(bound)}/></svg>'
@@ -87,8 +87,7 @@ def _bar(value: float | None, most: float, bound: str) -> str:
 
 
 def _heat(regime: str, share: float | None, shown: str) -> str:
-    """A cell of the matrix: the more often, the more color, at most as much as text stands out
-    from."""
+    """Return a matrix cell, darker for larger counts, up to a readable contrast."""
     return (
         '<td class="heat"><svg viewBox="0 0 1 1" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect width="1" height="1" fill-opacity="{0.45 * (share or 0):.3f}"'

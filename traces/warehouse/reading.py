@@ -1,4 +1,4 @@
-"""A warehouse opened to be asked: nothing that a query says can change it or reach elsewhere."""
+"""Read-only access to a warehouse: no query can change it or reach outside."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .store import SUFFIXES, check_version, columns_of, connect, database_of
 
 @cache
 def queries() -> dict[str, str]:
-    """SQL of the reports by name, and under ``views`` that of the views that they share."""
+    """Return the reports' SQL by name, and under ``views`` that of their shared views."""
     text = Path(__file__).with_name("reports.sql").read_text(encoding="utf-8")
     _, *parts = re.split(r"^--- (\w+).*\n", text, flags=re.MULTILINE)
     return {name: sql.strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def is_warehouse(path: Path) -> bool:
-    """Whether a path is what an ingest makes: a duckdb file, or a folder with one of ours."""
+    """Return whether a path is a warehouse: a duckdb file, or a folder with one of ours."""
     return database_of(path).exists() if path.is_dir() else path.suffix in SUFFIXES
 
 
 class Warehouse(Closing):
-    """A connection that reads.
+    """A read-only connection.
 
     Raises:
         TraceError: there is no such warehouse, an ingest is writing it, or it is of another
@@ -72,7 +72,7 @@ class Warehouse(Closing):
     def ask(
         self, sql: str, values: Mapping[str, Any] | None = None
     ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Names of the columns and rows of a query.
+        """Run a query; return its column names and rows.
 
         Raises:
             TraceError: the query is wrong, or wants to write.
@@ -84,10 +84,10 @@ class Warehouse(Closing):
     def cursor(
         self, sql: str, values: Mapping[str, Any] | None = None
     ) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
-        """The same, with rows as they come."""
+        """Run a query; yield its column names and an iterator of row batches."""
         with selected(self._database, sql, values) as found:
             yield found
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._database.close()

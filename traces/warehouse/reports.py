@@ -1,4 +1,4 @@
-"""Ready questions to a warehouse: what took the time, what failed, how wrong predictions were.
+"""The standard reports of a warehouse: time, failures, prediction errors.
 
 The SQL of each is in `reports.sql`; the columns are those of the query, and `_KINDS` and
 `_HEADINGS` say how they are shown. Times are the phases' wall times: of agents that ran at once
@@ -47,14 +47,14 @@ _HEADINGS = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a report: ``name`` in CSV and JSON, ``heading`` where people read it."""
+    """A column of a report: ``name`` in CSV and JSON, ``heading`` for people."""
 
     name: str
     heading: str
     kind: Kind = "text"
 
     def shown(self, value: Any) -> str:
-        """A value as people read it."""
+        """Format a value for people."""
         if value is None:
             return ""
         if self.kind == "text":
@@ -72,24 +72,24 @@ class Column:
 
 @dataclass(frozen=True)
 class Found:
-    """What a report found: values as they are, by column."""
+    """The result of a report: raw values, by column."""
 
     columns: Sequence[Column]
     rows: list[dict[str, Any]]
 
     @property
     def words(self) -> list[int]:
-        """The columns that are aligned to the left."""
+        """Return the left-aligned columns."""
         return [i for i, column in enumerate(self.columns) if column.kind == "text"]
 
     def cells(self) -> list[list[str]]:
-        """The rows as people read them."""
+        """Return the rows formatted for people."""
         return [[column.shown(row[column.name]) for column in self.columns] for row in self.rows]
 
 
 @dataclass(frozen=True)
 class Report:
-    """A question that is always the same."""
+    """A standard report."""
 
     name: str
     title: str
@@ -103,11 +103,11 @@ class Report:
 
     @property
     def sql(self) -> str:
-        """Its query; empty: it is none of a warehouse."""
+        """Return the query; empty where the report needs no warehouse."""
         return queries().get(self.name, "")
 
     def run(self, opened: Warehouse, limit: int | None = 20) -> Found:
-        """Ask it; ``limit`` is the number of rows of a report of single turns, None: all."""
+        """Run the query; ``limit`` bounds the rows of a report of single turns, None for all."""
         sql = self.sql
         names, rows = opened.ask(sql, {"limit": limit} if "$limit" in sql else {})
         if self.matrix:
@@ -126,7 +126,7 @@ def _kind(name: str) -> Kind:
 
 
 def _matrix(rows: list[tuple[Any, ...]]) -> Found:
-    """From regime × to regime, in the order in which the regimes are named."""
+    """Return a table of regimes × following regimes, in the order of their names."""
     seen = {name for row in rows for name in row[:2]}
     names = [name for name in REGIMES.values() if name in seen]
     counts = {(a, b): count for a, b, count in rows}
@@ -222,7 +222,7 @@ REPORTS = {
 
 
 def chosen(names: Sequence[str]) -> list[Report]:
-    """The reports of these names; all, if there are none.
+    """Return the reports of these names, or all if there are none.
 
     Raises:
         SettingError: there is no such report; says which there are.

@@ -1,6 +1,6 @@
-"""The tables of a warehouse: those of one trace, what an error was about, and a row for each file.
+"""The tables of a warehouse: those of a trace, error kinds, and a row for each file.
 
-Questions, answers, arguments, results and messages are left out unless they are asked for, and so
+Questions, answers, arguments, results and messages are left out unless requested, and so
 are token ids: their columns are there and hold nothing. docs/analysis.md has every column.
 """
 
@@ -40,7 +40,7 @@ CONTENT: dict[str, set[str]] = {
     "tools": {"arguments", "result", "error"},
     "messages": {"content"},
 }
-"""Columns that are empty unless texts were asked for."""
+"""Columns that are empty unless texts were requested."""
 
 USABLE = ("ok", "torn", "newer")
 """Statuses of files whose rows are in the tables."""
@@ -51,11 +51,11 @@ _KIND = 80
 
 
 def table_rows(trace: Trace, name: str, *, texts: bool, tokens: bool) -> dict[str, list[dict]]:
-    """The rows of a trace by table, that of its file not among them.
+    """Return a trace's rows by table, without its file's own.
 
     Args:
         name: of the file, as the tables have it.
-        texts: with what was asked, said and returned.
+        texts: with questions, messages and results.
         tokens: with the ids of every phase.
     """
     tables: dict[str, list[dict[str, Any]]] = {}
@@ -80,7 +80,7 @@ def table_rows(trace: Trace, name: str, *, texts: bool, tokens: bool) -> dict[st
 
 
 def _token_ids(trace: Trace) -> Iterator[list[int]]:
-    """Those of each phase, in the order of the table."""
+    """Return the token ids of each phase, in the order of the table."""
     for one in trace.runs:
         for event in one.events:
             if isinstance(event, PhaseEvent):
@@ -88,9 +88,9 @@ def _token_ids(trace: Trace) -> Iterator[list[int]]:
 
 
 def error_kind(text: str | None, tool: str | None = None) -> str | None:
-    """What an error is about, without names, numbers and quotations: those of a kind are alike.
+    """Return an error's kind: its text without names, numbers and quotations.
 
-    It is what stands before the first colon, or behind it where that is the tool's name; so the
+    It is the text before the first colon, or behind it where that is the tool's name; so the
     kinds of a thousand errors can be counted, and say nothing of what was read or written.
     """
     if not text:

@@ -29,12 +29,12 @@ _OTHERS = (".sqlite", ".sqlite3", ".csv", ".json", ".jsonl", ".parquet", ".xlsx"
 
 
 def database_of(path: Path) -> Path:
-    """The database of a warehouse: the file itself, or the one in the folder."""
+    """Return a warehouse's database: the file itself, or the one in the folder."""
     return path / _DATABASE if path.is_dir() else path
 
 
 class Store(Closing):
-    """A warehouse open for writing. Two writers at a time are refused by duckdb.
+    """A warehouse open for writing; duckdb refuses a second writer.
 
     Raises:
         TraceError: it cannot be opened, or holds something else.
@@ -55,7 +55,7 @@ class Store(Closing):
             raise
 
     def _make_tables(self, target: Path) -> None:
-        """Make the tables, or the columns that an older triplepoint did not have."""
+        """Create the tables, or the columns that an older version lacked."""
         there = columns_of(self._database)
         if there:
             check_version(self._database, target)
@@ -71,13 +71,13 @@ class Store(Closing):
         self._database.execute("COMMIT")
 
     def known(self) -> list[dict[str, Any]]:
-        """The rows of ``files``."""
+        """Return the rows of ``files``."""
         found = self._database.execute("SELECT * FROM files")
         names = [column[0] for column in found.description or []]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def add(self, batch: Sequence[Extract], replaced: Sequence[str]) -> None:
-        """Put files in, and take out what was there of those that are replaced."""
+        """Add files, and delete the rows of those that they replace."""
         if self._folder is not None:
             (self._folder / _STALE).touch()
         with tempfile.TemporaryDirectory(prefix="triplepoint-") as folder:
@@ -96,17 +96,17 @@ class Store(Closing):
                 raise
 
     def copy_tables(self) -> None:
-        """In a folder, bring the Parquet copies up to date; each is replaced whole."""
+        """Update the Parquet copies in a folder, each atomically."""
         if self._folder is None or not (self._folder / _STALE).exists():
             return
         for table in COLUMNS:
-            place = self._folder / table
-            place.mkdir(exist_ok=True)
-            made = place / ".part"
+            path = self._folder / table
+            path.mkdir(exist_ok=True)
+            made = path / ".part"
             self._database.execute(
                 f"COPY \"{table}\" TO '{quoted(made)}' (FORMAT parquet, COMPRESSION zstd)"
             )
-            os.replace(made, place / "part-000001.parquet")
+            os.replace(made, path / "part-000001.parquet")
         (self._folder / _STALE).unlink()
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def _as_file(target: Path) -> Path:
 
 
 def _in_folder(target: Path) -> Path:
-    """The database in a folder of ours, or in a new or empty one."""
+    """Return the database in a folder of ours, or in a new or empty one."""
     if target.is_file() or (target.suffix in _OTHERS and not target.is_dir()):
         raise TraceError(
             f"{target} is a file, or called as one; name a folder for Parquet files, or a file "
@@ -135,7 +135,7 @@ def _in_folder(target: Path) -> Path:
 
 
 def _write_lines(batch: Sequence[Extract], folder: Path) -> dict[str, Path]:
-    """The rows of a batch as a file of JSON lines for each table that has some."""
+    """Write a batch's rows as a JSON lines file for each table that has some."""
     sources: dict[str, Path] = {}
     texts: dict[str, list[str]] = {}
     for extract in batch:
@@ -149,7 +149,7 @@ def _write_lines(batch: Sequence[Extract], folder: Path) -> dict[str, Path]:
 
 
 def connect(path: Path | str, *, read_only: bool = False) -> DuckDBPyConnection:
-    """A connection to a file; one that could not be made, on a full disk say, is not left empty.
+    """Open a database file; remove it again where opening failed halfway.
 
     Raises:
         TraceError: it cannot be opened.
@@ -168,7 +168,7 @@ def connect(path: Path | str, *, read_only: bool = False) -> DuckDBPyConnection:
 
 
 def columns_of(database: DuckDBPyConnection) -> dict[str, set[str]]:
-    """The columns of each table that is there."""
+    """Return the columns of each existing table."""
     found: dict[str, set[str]] = {}
     for table, column in database.execute(
         "SELECT table_name, column_name FROM information_schema.columns"
@@ -178,7 +178,7 @@ def columns_of(database: DuckDBPyConnection) -> dict[str, set[str]]:
 
 
 def check_version(database: DuckDBPyConnection, path: Path) -> None:
-    """Refuse what is not a warehouse that this version reads.
+    """Refuse anything but a warehouse of this version.
 
     Raises:
         TraceError: it is another database, or of another version.

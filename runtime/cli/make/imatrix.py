@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             engine,
             text_ids(args.file, engine.tokenizer),
             args.chunk,
-            most=args.chunks,
+            max_chunks=args.chunks,
             on_chunk=lambda done, of: output.progress.loading(done / of, "reading the text"),
         )
     found.write(args.output, Path(args.file).name)

@@ -39,12 +39,12 @@ def run(args: argparse.Namespace, output: Output) -> int:
         ids = text_ids(args.file, engine.tokenizer)
         on_chunk = _progress(output)
         if args.kl_base is None:
-            found = perplexity(engine, ids, args.chunk, most=args.chunks, on_chunk=on_chunk)
+            found = perplexity(engine, ids, args.chunk, max_chunks=args.chunks, on_chunk=on_chunk)
         else:
             args.model = args.kl_base
             with load_engine(args, output) as base:
                 found = perplexity(
-                    engine, ids, args.chunk, base=base, most=args.chunks, on_chunk=on_chunk
+                    engine, ids, args.chunk, base=base, max_chunks=args.chunks, on_chunk=on_chunk
                 )
     _show(output, found)
     output.json(found.as_dict())

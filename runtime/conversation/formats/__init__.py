@@ -1,8 +1,8 @@
-"""The ways in which models write tool calls, one a file, and which of them a model writes.
+"""The tool-call formats of models, one a file, and their detection.
 
 The template names it in most cases: it shows the model how to call, and a call that it writes
 itself proves the name (see `proof`). Where it does not, a token of the vocabulary that opens calls
-tells what the model was trained on. Where there is neither, the model is told to write JSON.
+tells what the model was trained on. Where there is neither, the prompt asks for JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORMATS: dict[str, ToolFormat] = {}
 
 
 def register(form: ToolFormat) -> None:
-    """Make a format known; one of the same name is replaced."""
+    """Register a format; one of the same name is replaced."""
     FORMATS[form.name] = form
 
 
@@ -61,12 +61,12 @@ for _form in (
 
 
 def format_of(template: str) -> ToolFormat | None:
-    """The format that a chat template speaks of; None when it names no known one."""
+    """Return the format that a chat template uses, or None."""
     return next((form for form in FORMATS.values() if form.speaks(template)), None)
 
 
 def format_for(template: str, tokenizer: Tokenizer) -> ToolFormat:
-    """The format for a model: by its template, else by its tokens, else JSON in its text."""
+    """Return a model's format: by its template, else its tokens, else JSON in its text."""
     found = format_of(template)
     if found is not None:
         return found

@@ -1,4 +1,4 @@
-"""The arguments of a tool for formats that are not JSON as a whole, and what these leave out."""
+"""Argument schemas for formats that are not wholly JSON, and what those formats omit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POINTERS = tuple(f"#/{name}/" for name in DEFINITIONS)
 
 
 def arguments_of(function: Mapping[str, Any], names: re.Pattern[str], form: str) -> dict[str, Any]:
-    """The schema of a function's arguments, strict and in one object.
+    """Return the schema of a function's arguments as one strict object.
 
     Args:
         function: OpenAI-style.
@@ -64,12 +64,12 @@ def left_out(
     deep: bool = False,
     free: bool = False,
 ) -> Iterator[str]:
-    """What is to be said of tools of whose schemas a format's grammar leaves something out.
+    """Return notes on the parts of tool schemas that a format's grammar omits.
 
     Args:
         tools: OpenAI-style schemas.
         names: what the name of an argument can be.
-        lenient: names of the tools of which it is said already.
+        lenient: names of the tools that are already reported.
         deep: whether values are in a notation of the format's own.
         free: whether the grammar has arguments that no schema names.
     """
@@ -98,7 +98,7 @@ def left_out(
 
 
 def _beyond(schema: Any, root: Mapping[str, Any], inside: tuple[str, ...]) -> str:
-    """The first keyword in a schema, or in what it holds, that a grammar of `Values` has not."""
+    """Return the first keyword, at any depth, that a grammar of `Values` lacks."""
     if not isinstance(schema, Mapping) or "enum" in schema or "const" in schema:
         return ""
     if isinstance(ref := schema.get("$ref"), str):
@@ -123,7 +123,7 @@ def _beyond(schema: Any, root: Mapping[str, Any], inside: tuple[str, ...]) -> st
 
 
 def _apart(choices: Sequence[Any]) -> bool:
-    """Whether types tell so many schemas apart."""
+    """Return whether the schemas can be told apart by type."""
     kinds = [one.get("type") if isinstance(one, Mapping) else None for one in choices]
     texts = {kind for kind in kinds if isinstance(kind, str)}
     return len(choices) < 2 or (len(texts) == len(kinds) and not texts >= {"integer", "number"})

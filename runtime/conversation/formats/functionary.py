@@ -25,10 +25,10 @@ _END = re.compile(r"\s*</function>\s*")
 
 
 class Functionary(ToolFormat):
-    """Calls one after the other, up to the end of the turn.
+    """Calls one after another, up to the end of the turn.
 
     The tag that ends a call is no `closing`: it has no token, and the text of an argument may hold
-    its letters. The JSON object itself tells where it ends.
+    its letters. The JSON object itself determines where it ends.
     """
 
     name = "functionary"
@@ -39,7 +39,6 @@ class Functionary(ToolFormat):
     asked = True
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         rules = [f"calls: {self.many('call', tag(self.opening))}"]
         rules.append(f'call: {any_of("call", len(tools))} "</function>"')
         for i, tool in enumerate(tools):
@@ -47,7 +46,7 @@ class Functionary(ToolFormat):
         return rules
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls of the text, the first of which has no tag before it any more."""
+        """Parse the calls of the text, whose first tag is already removed."""
         calls: list[ToolCall] = []
         at = 0
         while not calls or body[at:].strip():
@@ -64,6 +63,5 @@ class Functionary(ToolFormat):
         return calls
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         parts = [(c.name, json.dumps(c.arguments, ensure_ascii=False)) for c in calls]
         return "".join(f"<function={name}>{arguments}</function>" for name, arguments in parts)

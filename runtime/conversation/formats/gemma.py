@@ -39,17 +39,15 @@ MAX_DEPTH = 64
 
 
 class Gemma(JsonText):
-    """Gemma 2 and 3 have no tokens for calls; this is the form that Google advises to ask for."""
+    """JSON in the text, as Google advises for Gemma 2 and 3, which have no call tokens."""
 
     name = "gemma"
     example = '{"name": <name>, "parameters": <arguments>}'
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         return "<start_of_turn>" in template
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         lines = ({"name": call.name, "parameters": call.arguments} for call in calls)
         return "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
 
@@ -70,18 +68,16 @@ class FunctionGemma(ToolFormat):
         return re.compile(f"(?s:(?!.*{re.escape(self.quote)}).+)")
 
     def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterator[str]:
-        """See `ToolFormat.notes`."""
         return left_out(tools, self._names, lenient, deep=True, free=True)
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         return [
             f"calls: {self.many('call', tag(self.opening))}",
             f'call: "call:" {any_of("call", len(tools))} {tag(self.closing)}',
         ]
 
     def argument_rules(self, tools: Tools, tag: Tag, lenient: Container[str]) -> list[str]:
-        """See `ToolFormat.argument_rules`: those of calls in the notation."""
+        """Return the rules ``call_0`` … in Gemma's notation."""
         rules: list[str] = []
         for i, tool in enumerate(tools):
             function = tool["function"]
@@ -92,7 +88,7 @@ class FunctionGemma(ToolFormat):
         return [*rules, *text_rules("text_value", letters_of({}), self.quote, tag)]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The name and the arguments between the tags."""
+        """Parse the name and the arguments between the tags."""
         text = body.strip()
         name, brace, _ = text.removeprefix("call:").partition("{")
         if not text.startswith("call:") or not brace or not name:
@@ -101,11 +97,9 @@ class FunctionGemma(ToolFormat):
         return [ToolCall(name, reader.arguments(), text)]
 
     def within_text(self, body: str) -> bool:
-        """See `ToolFormat.within_text`."""
         return body.count(self.quote) % 2 == 1
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         texts = []
         for call in calls:
             arguments = self._written(call.arguments)
@@ -127,7 +121,7 @@ class FunctionGemma(ToolFormat):
 
 
 class Gemma4(FunctionGemma):
-    """The same notation with the tokens of Gemma 4."""
+    """FunctionGemma's notation with the tokens of Gemma 4."""
 
     name = "gemma4"
     openings = (CallPrefix("<|tool_call>"),)
@@ -138,7 +132,6 @@ class Gemma4(FunctionGemma):
     example = '<|tool_call>call:NAME{argument:<|"|>value<|"|>}<tool_call|>'
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         return "<|tool_call>call:" in template
 
 
@@ -152,7 +145,6 @@ class _Values(Values):
         self._quote, self._tag = quote, tag
 
     def text(self, schema: Mapping[str, Any]) -> str:
-        """See `Values.text`."""
         name, letters = "text_value", letters_of(schema, self.lenient)
         if letters != letters_of({}):
             name = f"text_{self.prefix}_{len(self.rules)}"
@@ -160,18 +152,16 @@ class _Values(Values):
         return f"{self._tag(self._quote)} {name}"
 
     def quoted_text(self, value: str) -> str:
-        """See `Values.quoted_text`."""
         quote = self._tag(self._quote)
         return f"({quote} {quoted(value)} {quote})" if value else f"({quote} {quote})"
 
     def key(self, name: str) -> str:
-        """See `Values.key`: in quotes, where it would not be read without them."""
+        """Return the expression of a key, quoted where the notation needs it."""
         if _PLAIN.fullmatch(name):
             return super().key(name)
         return f"{self.quoted_text(name)} {quoted(self.colon)}"
 
     def literal(self, value: Any) -> str:
-        """See `Values.literal`."""
         if isinstance(value, Mapping):
             items = (f"{self.key(key)} {self.literal(v)}" for key, v in sorted(value.items()))
             return _row("{", items, "}")
@@ -186,13 +176,13 @@ def _row(first: str, items: Iterable[str], last: str) -> str:
 
 
 class _Notation:
-    """Reads values in Gemma's notation."""
+    """Parses values in Gemma's notation."""
 
     def __init__(self, text: str, quote: str, at: int) -> None:
         self._text, self._quote, self._at = text, quote, at
 
     def arguments(self) -> dict[str, Any]:
-        """The object that is the rest of the text."""
+        """Parse the rest of the text as an object."""
         found = self._object(0)
         if self._text[self._at :].strip():
             raise ValueError(f"a tool call goes on after its end: {self._text[self._at :][:40]!r}")
@@ -227,7 +217,7 @@ class _Notation:
         return dict(self._items("}", depth))
 
     def _items(self, end: str, depth: int) -> Iterator[Any]:
-        """What stands between commas, up to `end`."""
+        """Yield the comma-separated items up to `end`."""
         while True:
             if self._text.startswith(end, self._at):
                 self._at += 1

@@ -43,16 +43,13 @@ class Glm(Tagged):
     begun = re.compile(r"<arg_value>")
 
     def head(self, name: str) -> str:
-        """See `Tagged.head`."""
         return f"{quoted(name)} {_BREAK}"
 
     def key(self, name: str, tag: Tag) -> str:
-        """See `Tagged.key`."""
         key = f"{tag('<arg_key>')} {quoted(name)} {tag('</arg_key>')}"
         return f"{key} {_BREAK} {tag('<arg_value>')}"
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         more = self.many("call", f"{_BREAK} {tag(self.opening)}")
         return [
             f"calls: {more} {_BREAK}",
@@ -60,7 +57,7 @@ class Glm(Tagged):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The name and the arguments, by the types that the schema gives them."""
+        """Parse the name and the arguments, typed by the schema."""
         head = _NAME.match(body)
         if head is None:
             raise ValueError(f"a tool call must begin with a name, not {body[:60]!r}")
@@ -72,7 +69,6 @@ class Glm(Tagged):
         return [ToolCall(head[1], typed(found, head[1], tools), body.strip())]
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         texts = []
         for call in calls:
             lines = [self.opening + call.name]
@@ -86,7 +82,7 @@ class Glm(Tagged):
 def _arguments(
     body: str, at: int, in_json: Callable[[str], bool]
 ) -> tuple[list[tuple[str, str]], int]:
-    """Key and text of each argument from a place on, and where the last of them ends.
+    """Return the key and text of each argument from an index on, and where they end.
 
     Within a text of JSON the tag that ends a value is but its letters.
     """
@@ -95,8 +91,8 @@ def _arguments(
         start, end = key.end(), None
         if in_json(key[1]):
             with suppress(ValueError, RecursionError):
-                place = len(body) - len(body[start:].lstrip())
-                end = _END.match(body, DECODER.raw_decode(body, place)[1])
+                begin = len(body) - len(body[start:].lstrip())
+                end = _END.match(body, DECODER.raw_decode(body, begin)[1])
         end = end or _CLOSED.search(body, start)
         if end is None:
             break

@@ -12,7 +12,7 @@ from .mistral import Mistral
 
 
 class Granite(Mistral):
-    """A list of calls after another tag than Mistral's."""
+    """A list of calls after the tag ``<|tool_call|>``."""
 
     name = "granite"
     openings = (CallPrefix("<|tool_call|>"),)
@@ -20,10 +20,8 @@ class Granite(Mistral):
     example = '<|tool_call|>[{"name": <name>, "arguments": <arguments>}]'
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         roles = "<|start_of_role|>" in template and "available_tools" in template
         return self.opening in template or roles
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         return f"{self.opening}[{', '.join(map(written, calls))}]"

@@ -1,4 +1,4 @@
-"""Harmony (gpt-oss): a turn is made of messages, each with a header that says what it is.
+"""Harmony (gpt-oss): a turn of several messages, each with a header.
 
 <|channel|>analysis<|message|>I should look.<|end|><|start|>assistant
 <|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{"path": "app.log"}<|call|>
@@ -34,7 +34,7 @@ _CHANNELS = ("commentary", "analysis")
 
 
 class Harmony(ToolFormat):
-    """One call a turn: it ends the turn."""
+    """One call a turn, which ends the turn."""
 
     name = "harmony"
     openings = (
@@ -57,11 +57,9 @@ class Harmony(ToolFormat):
     single = True
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         return "to=functions." in template or "<|channel|>commentary" in template
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         channel, message = tag("<|channel|>"), tag("<|message|>")
         kind = f'(" " {tag("<|constrain|>")}? "json")? {message}'
         count = len(tools)
@@ -75,7 +73,6 @@ class Harmony(ToolFormat):
         return rules
 
     def turn(self, tag: Tag, *, calls: bool, answer: str | None) -> str:
-        """See `ToolFormat.turn`."""
         channel, message, end = map(tag, ("<|channel|>", "<|message|>", "<|end|>"))
         heads = {name: f"{channel} {quoted(name)}" for name in (*_CHANNELS, "final")}
         before = " | ".join(f"{heads[name]} {message}" for name in _CHANNELS)
@@ -91,7 +88,7 @@ class Harmony(ToolFormat):
         return "\n".join(rules)
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The call of a message, from its header on."""
+        """Parse the call of a message, header included."""
         match = _CALL.search(body)
         if match is None:
             raise ValueError(f"a tool call must be to=functions.NAME…, not {body[:60]!r}")
@@ -102,7 +99,6 @@ class Harmony(ToolFormat):
         return [ToolCall(name, arguments, body.strip())]
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         texts = []
         for call in calls:
             head = self.example.partition("NAME")

@@ -26,7 +26,7 @@ from ..toolcalls import (
 
 
 class Hermes(ToolFormat):
-    """``<tool_call>`` around a JSON object; several calls stand on lines of their own."""
+    """``<tool_call>`` around a JSON object; several calls are on lines of their own."""
 
     name = "hermes"
     openings = (CallPrefix("<tool_call>"),)
@@ -36,7 +36,6 @@ class Hermes(ToolFormat):
     example = '<tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>'
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         more = self.many("call", f'"\\n" {tag(self.opening)}')
         return [
             f'calls: {more} "\\n"?',  # some templates break the line before the turn ends
@@ -45,13 +44,11 @@ class Hermes(ToolFormat):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The JSON object between the tags."""
+        """Parse the JSON object between the tags."""
         return [call_of(read_json(body), body)]
 
     def within_text(self, body: str) -> bool:
-        """See `ToolFormat.within_text`."""
         return within_json_text(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         return "\n".join(f"{self.opening}\n{written(c)}\n{self.closing}" for c in calls)

@@ -1,4 +1,4 @@
-"""For models without a format of their own: JSON on a line of its own, in a fence or not.
+"""The fallback format: a JSON object on a line of its own, in a fence or not.
 
 {"name": "read_file", "arguments": {"path": "app.log"}}
 """
@@ -40,11 +40,11 @@ class JsonText(ToolFormat):
     call_head = JSON_HEAD
 
     def speaks(self, template: str) -> bool:
-        """No template speaks of it: it is what is left."""
+        """Return False: no template uses this fallback."""
         return False
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`: ``arguments`` may be called ``parameters``."""
+        """Return the rules; ``arguments`` may be called ``parameters``."""
         count = len(tools)
         lines, listed = (
             "" if self.single else f"({between} call){{0,{MAX_CALLS - 1}}}"
@@ -68,23 +68,21 @@ class JsonText(ToolFormat):
         return rules
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """A list, or an object a line."""
+        """Parse a list of calls, or one call a line."""
         text = _END.sub("", body).strip()
         if text.startswith("["):
             return calls_of(text)
         try:
             return calls_of(text)
         except ValueError:
-            # Other ends of lines than this one stand in texts as they are.
+            # Other ends of lines than this one are in texts as they are.
             lines = [line for line in text.split("\n") if line.strip()]
             if len(lines) < 2:
                 raise
             return [call for line in lines for call in calls_of(line)]
 
     def within_text(self, body: str) -> bool:
-        """See `ToolFormat.within_text`."""
         return within_json_text(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         return "\n".join(map(written, calls))

@@ -1,4 +1,4 @@
-"""LFM2: a list of calls as Python writes them.
+"""LFM2: a list of calls in Python syntax.
 
 <|tool_call_start|>[read_file(path='app.log', start=2), list_dir()]<|tool_call_end|>
 
@@ -42,7 +42,7 @@ _PYTHON = {"True": "true", "False": "false", "None": "null"}
 
 
 class Lfm2(ToolFormat):
-    """All calls of a turn in one list.
+    """All calls of a turn in one Python list.
 
     Attributes:
         brackets: around all calls; between: what the grammar has between two of them; separator:
@@ -64,16 +64,15 @@ class Lfm2(ToolFormat):
     deep: ClassVar[bool] = True
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`: some templates only list the tools."""
+        """Return whether a template uses this format; some only list the tools."""
         hints = (self.opening, "<|tool_list_start|>", "List of tools: [")
         return any(hint in template for hint in hints)
 
     def values(self, prefix: str, schema: Mapping[str, Any], lenient: bool) -> Values:
-        """The rules of the arguments of a schema."""
+        """Return the grammar rules of a schema's arguments."""
         return _Values(prefix, schema, lenient)
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         first, last = (f"{quoted(text)} " if text else "" for text in self.brackets)
         return [
             f"calls: {first}{self.many('call', quoted(self.between))} {last}{tag(self.closing)}",
@@ -82,7 +81,7 @@ class Lfm2(ToolFormat):
         ]
 
     def argument_rules(self, tools: Tools, tag: Tag, lenient: Container[str]) -> list[str]:
-        """See `ToolFormat.argument_rules`: those of calls as Python writes them."""
+        """Return the rules ``call_0`` … in Python syntax."""
         rules: list[str] = []
         for i, tool in enumerate(tools):
             function = tool["function"]
@@ -93,11 +92,10 @@ class Lfm2(ToolFormat):
         return rules
 
     def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterator[str]:
-        """See `ToolFormat.notes`."""
         return left_out(tools, _NAME, lenient, deep=self.deep)
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls of the list."""
+        """Parse the calls of the list."""
         text, (first, last) = body.strip(), self.brackets
         if not (text.startswith(first) and text.endswith(last)):
             must = f"{first}name(argument=value){last}"
@@ -105,7 +103,7 @@ class Lfm2(ToolFormat):
         return self.listed(words_as_json(text[len(first) : len(text) - len(last)]).rstrip())
 
     def listed(self, text: str) -> list[ToolCall]:
-        """The calls in a text whose values are JSON."""
+        """Parse the calls in a text whose values are JSON."""
         calls: list[ToolCall] = []
         at = 0
         while at < len(text) or not calls:
@@ -117,11 +115,9 @@ class Lfm2(ToolFormat):
         return calls
 
     def within_text(self, body: str) -> bool:
-        """See `ToolFormat.within_text`."""
         return any(not (text[1] or text[2]) for text in _TEXTS.finditer(body))
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         texts = []
         for call in calls:
             arguments = (f"{key}={_literal(value)}" for key, value in call.arguments.items())
@@ -134,27 +130,24 @@ _LETTERS = r"([^{}\\]|\\['\"\\nrt])"  # an escape of which each is one character
 
 
 class _Values(Values):
-    """Values as Python writes them; of objects also as JSON."""
+    """Values in Python syntax; objects also as JSON."""
 
     comma, colon = ", ", ": "
     free_key = "LITERAL"
     words: ClassVar = {"boolean": ("True", "False", "true", "false"), "null": ("None", "null")}
 
     def key(self, name: str) -> str:
-        """See `Values.key`."""
         return quoted(f"{_literal(name)}: ")
 
     def ordered(self, properties: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-        """See `Values.ordered`: as the schema has them."""
+        """Return keys and schemas in the order of the schema."""
         return properties.items()
 
     def object(self, schema: Mapping[str, Any]) -> str:
-        """See `Values.object`."""
         known = {**schema, "$defs": self.defs} if self.defs else schema
         return f"{json_rule(known, self.lenient)} | {super().object(schema)}"
 
     def text(self, schema: Mapping[str, Any]) -> str:
-        """See `Values.text`."""
         letters = letters_of(schema, self.lenient)
         if letters == letters_of({}):
             return "LITERAL"
@@ -162,29 +155,29 @@ class _Values(Values):
         if "pattern" in schema and not self.lenient:  # of the letters as they are
             self.rules.append(f"{name}: {letters} & /[^'\"\\\\]*/")
             return f'"\'" {name} "\'" | "\\"" {name} "\\""'
-        least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-        bodies = (f"{quote}{_LETTERS.format(quote)}{{{least},{most}}}{quote}" for quote in "'\"")
+        shortest, longest = schema.get("minLength", 0), schema.get("maxLength", "")
+        bodies = (
+            f"{quote}{_LETTERS.format(quote)}{{{shortest},{longest}}}{quote}" for quote in "'\""
+        )
         self.rules.append(f"{name}: /{'|'.join(bodies)}/")
         return name
 
     def quoted_text(self, value: str) -> str:
-        """See `Values.quoted_text`."""
         return f"({quoted(_literal(value))} | {quoted(json.dumps(value, ensure_ascii=False))})"
 
     def literal(self, value: Any) -> str:
-        """See `Values.literal`."""
         if isinstance(value, str):
             return self.quoted_text(value)
         return f"({quoted(_literal(value))} | {quoted(json.dumps(value))})"
 
 
 def _keyword(name: str) -> str:
-    """A grammar's expression of the name of an argument and what follows it."""
+    """Return the expression of an argument's name and the sign after it."""
     return quoted(f"{name}=")
 
 
 def _literal(value: Any) -> str:
-    """A value as Python writes it, mappings as JSON and line breaks as they are."""
+    """Return a value in Python syntax, with mappings as JSON and line breaks unescaped."""
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         return f"'{escaped}'"
@@ -196,12 +189,12 @@ def _literal(value: Any) -> str:
 
 
 def words_as_json(text: str) -> str:
-    """Python's texts and words in a text, as JSON writes them."""
+    """Rewrite Python's strings, True, False and None in a text as JSON."""
     return _WORD.sub(_as_json, text)
 
 
 def _as_json(found: re.Match[str]) -> str:
-    """A text or a word of Python as JSON writes it."""
+    """Return a Python string or constant as JSON."""
     if found[3]:
         return _PYTHON[found[3]]
     text = found[1] if found[1] is not None else found[2]
@@ -218,7 +211,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _call(text: str, at: int) -> tuple[ToolCall, int]:
-    """The call at a place, and where it ends."""
+    """Parse the call at an index; return it and where it ends."""
     head = _HEAD.match(text, at)
     if head is None:
         raise ValueError(f"a tool call must be name(argument=value), not {text[at:][:60]!r}")
@@ -241,7 +234,7 @@ def _call(text: str, at: int) -> tuple[ToolCall, int]:
 
 
 def _expect(letter: str, text: str, at: int) -> int:
-    """What follows a letter, where it stands at a place."""
+    """Return the index after `letter`, or raise where it is not next."""
     rest = text[at:].lstrip()
     if not rest.startswith(letter):
         raise ValueError(f"a tool call lacks {letter!r} at {rest[:40]!r}")

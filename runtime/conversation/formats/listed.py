@@ -1,4 +1,4 @@
-"""JSON of all calls between two tags: Apriel, MiniMax M1 and Nemotron Nano.
+"""A JSON list of all calls between two tags: Apriel, MiniMax M1 and Nemotron Nano.
 
 <tool_calls>[{"name": "read_file", "arguments": {"path": "app.log"}}]</tool_calls>
 <TOOLCALL>[{"name": "read_file", "arguments": {"path": "app.log"}}]</TOOLCALL>
@@ -22,27 +22,24 @@ class Listed(JsonText):
     openings = (CallPrefix("<tool_calls>"),)
     closing = "</tool_calls>"
     around = ("[", ", ", "]")
-    """What stands before, between and after the calls."""
+    """The text before, between and after the calls."""
     example = '<tool_calls>[{"name": <name>, "arguments": <arguments>}]</tool_calls>'
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         return self.opening in template
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         begin, between, finish = map(quoted, self.around)
         calls = f"calls: {begin} {self.many('call', between)} {finish} {tag(self.closing)}"
         return [calls, *call_rules(tools)]
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         begin, between, finish = self.around
         return f"{self.opening}{begin}{between.join(map(written, calls))}{finish}{self.closing}"
 
 
 class MiniMaxM1(Listed):
-    """The same with an object a line."""
+    """One JSON object a line between the tags."""
 
     name = "minimax-m1"
     around = ("\n", "\n", "\n")
@@ -51,7 +48,7 @@ class MiniMaxM1(Listed):
 
 
 class Nemotron(Listed):
-    """The same with the tags of Nemotron Nano."""
+    """A JSON list between the tags of Nemotron Nano."""
 
     name = "nemotron"
     openings = (CallPrefix("<TOOLCALL>"),)

@@ -42,13 +42,11 @@ class Llama(ToolFormat):
     call_head = JSON_HEAD
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         headers = "<|start_header_id|>" in template and '"parameters":' in template
         return self.opening in template or headers
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
-        count, kept = len(tools), len(self.openings[1].text)
+        count, begun = len(tools), len(self.openings[1].text)
         rules = [f"calls: {any_of('call', count)}"]
         rules += [f"kept_{i}: {any_of('rest', count)}" for i in range(2)]
         rules += ["whole_0: calls", f"whole_1: {any_of('typed', count)}"]
@@ -56,12 +54,12 @@ class Llama(ToolFormat):
             typed = f'{{"type": "function", {head[1:]}'
             rules.append(f'call_{i}: {spelled(head)} arguments_{i} "}}"')
             rules.append(f'typed_{i}: {spelled(typed)} arguments_{i} "}}"')
-        for i, head in enumerate(heads(tools, "parameters", kept)):
+        for i, head in enumerate(heads(tools, "parameters", begun)):
             rules.append(f'rest_{i}: {head} arguments_{i} "}}"')
         return rules
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The JSON objects, or the ``name.call(key="value")`` of the tools built into the model."""
+        """Parse JSON objects, or ``name.call(key="value")`` of the model's built-in tools."""
         if built_in := _BUILT_IN.fullmatch(body):
             return [_built_in(built_in[1], built_in[2], body.strip())]
         calls: list[ToolCall] = []
@@ -80,12 +78,11 @@ class Llama(ToolFormat):
             at = len(text) - len(rest[1:].lstrip())
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         return "; ".join(written(call, "parameters") for call in calls)
 
 
 def _built_in(name: str, arguments: str, text: str) -> ToolCall:
-    """A call as Python, of which only keywords with plain values are taken."""
+    """Parse a Python call that has only keywords with literal values."""
     try:
         call = ast.parse(f"f({arguments})", mode="eval").body
         assert isinstance(call, ast.Call)

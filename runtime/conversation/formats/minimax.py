@@ -24,7 +24,7 @@ _LOOSE = re.compile(
 
 
 class MiniMax(Tagged):
-    """Each function on lines of its own, and each of its arguments."""
+    """Each function and each argument on lines of its own."""
 
     name = "minimax"
     openings = (CallPrefix("<minimax:tool_call>"),)
@@ -38,29 +38,25 @@ class MiniMax(Tagged):
     )
 
     def head(self, name: str) -> str:
-        """See `Tagged.head`."""
         return quoted(f'<invoke name="{name}">\n')
 
     def key(self, name: str, tag: Tag) -> str:
-        """See `Tagged.key`."""
         return quoted(f'<parameter name="{name}">')
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         return [
             f'calls: "\\n" {self.many("call", "")} {tag(self.closing)}',
             f'call: {any_of("call", len(tools))} "</invoke>\\n"',
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The functions and their parameters, by the types that their schemas give them."""
+        """Parse the functions and their parameters, typed by their schemas."""
         for pattern in (_PARAMETER, _LOOSE):  # as the grammar writes it, or nearly so
             if calls := _calls(pattern, body, tools):
                 return calls
         raise ValueError(f'a tool call must be <invoke name="…">…</invoke>, not {body[:60]!r}')
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         lines = [self.opening]
         for call in calls:
             lines.append(f'<invoke name="{call.name}">')
@@ -71,7 +67,7 @@ class MiniMax(Tagged):
 
 
 def _calls(pattern: re.Pattern[str], body: str, tools: Tools) -> list[ToolCall]:
-    """The calls that a text is made of; none where it is anything else too."""
+    """Parse the calls that a text consists of; none where it holds anything else."""
     calls: list[ToolCall] = []
     at = 0
     while head := _INVOKE.match(body, at):

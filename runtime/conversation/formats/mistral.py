@@ -41,23 +41,21 @@ class Mistral(ToolFormat):
     example = '[TOOL_CALLS][{"name": <name>, "arguments": <arguments>}]'
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         return [
             f'calls: " "? "[" {self.many("call", quoted(", "))} "]"',
             *call_rules(tools),
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls of the list."""
+        """Parse the calls of the list."""
         return calls_of(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         return f"{self.opening}[{', '.join(map(_named, calls))}]"
 
 
 class MistralArgs(Mistral):
-    """Each call a tag, a name, a tag, and the arguments."""
+    """Each call as a tag, a name, a tag, and the arguments."""
 
     name = "mistral-args"
     inner = ("[ARGS]", "[CALL_ID]", "[TOOL_CALLS]")
@@ -69,7 +67,6 @@ class MistralArgs(Mistral):
     asked = True
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         rules = [f"calls: {self.many('call', tag(self.opening))}"]
         rules.append(f"call: {any_of('call', len(tools))}")
         call_id = f"({tag('[CALL_ID]')} /[a-zA-Z0-9]{{9}}/)?"
@@ -79,7 +76,7 @@ class MistralArgs(Mistral):
         return rules
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls between the tags."""
+        """Parse the calls between the tags."""
         calls: list[ToolCall] = []
         while body.strip():
             head, found, rest = body.partition("[ARGS]")
@@ -96,18 +93,17 @@ class MistralArgs(Mistral):
         return calls
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         parts = [(c.name, json.dumps(c.arguments, ensure_ascii=False)) for c in calls]
         return "".join(f"{self.opening}{name}[ARGS]{arguments}" for name, arguments in parts)
 
 
 def call_rules(tools: Tools) -> list[str]:
-    """Return the rule ``call`` of a call as a JSON object that may have an identifier."""
+    """Return the rule ``call``: a JSON object that may have an identifier."""
     rules = [f'call_{i}: {head} arguments_{i} ({_ID})? "}}"' for i, head in enumerate(heads(tools))]
     return [f"call: {any_of('call', len(tools))}", *rules]
 
 
 def _named(call: ToolCall) -> str:
-    """The call with its identifier, where it has one."""
+    """Return the call with its identifier, where it has one."""
     text = written(call)
     return f'{text[:-1]}, "id": {json.dumps(call.id)}}}' if call.id else text

@@ -1,4 +1,4 @@
-"""OLMo 3: calls as Python writes them, one a line, with values that are JSON as a rule.
+"""OLMo 3: calls in Python syntax, one a line, usually with JSON values.
 
 <function_calls>read_file(path="app.log", start=2)
 list_dir()</function_calls>
@@ -30,22 +30,20 @@ class Olmo3(Lfm2):
     deep = False
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         return self.opening in template
 
     def values(self, prefix: str, schema: Mapping[str, Any], lenient: bool) -> Values:
-        """See `Lfm2.values`: JSON."""
+        """Return the grammar rules of the arguments, whose values are JSON."""
         return _JsonValues(prefix, schema, lenient)
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls of the lines: as JSON where that is what their values are, else as Python."""
+        """Parse the calls of the lines, with JSON values or else Python's."""
         try:
             return self.listed(body.strip())
         except ValueError:
             return super().parse(body, tools)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         texts = []
         for call in calls:
             values = call.arguments.items()
@@ -60,11 +58,10 @@ class _JsonValues(Values):
     comma = ", "
 
     def ordered(self, properties: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-        """See `Values.ordered`: as the schema has them."""
+        """Return keys and schemas in the order of the schema."""
         return properties.items()
 
     def rule(self, schema: Any) -> str:
-        """See `Values.rule`."""
         known = schema if isinstance(schema, Mapping) else {}
         name = f"{self.prefix}_{len(self.rules)}"
         whole = {**known, **{name: self.defs for name in DEFINITIONS}} if self.defs else known
@@ -73,9 +70,7 @@ class _JsonValues(Values):
         return name
 
     def text(self, schema: Mapping[str, Any]) -> str:
-        """See `Values.text`."""
         return json_rule(schema, self.lenient)
 
     def quoted_text(self, value: str) -> str:
-        """See `Values.quoted_text`."""
         return quoted(json.dumps(value, ensure_ascii=False))

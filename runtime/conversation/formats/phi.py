@@ -35,11 +35,9 @@ class Phi(ToolFormat):
     example = '<|tool_call|>[{"name": <name>, "arguments": <arguments>}]<|/tool_call|>'
 
     def speaks(self, template: str) -> bool:
-        """See `ToolFormat.speaks`."""
         return self.closing in template or "<|/tool|>" in template
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         list_ = f'{self.many("call", quoted(", "))} "]"'
         return [
             f'calls: (call | "[" {list_}) {tag(self.closing)}',
@@ -50,13 +48,11 @@ class Phi(ToolFormat):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The calls of the list."""
+        """Parse the calls of the list."""
         return calls_of(body.strip().removeprefix("functools"))
 
     def within_text(self, body: str) -> bool:
-        """See `ToolFormat.within_text`."""
         return within_json_text(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         return f"{self.opening}[{', '.join(map(written, calls))}]{self.closing}"

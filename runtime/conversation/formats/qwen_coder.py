@@ -1,4 +1,4 @@
-"""Qwen3-Coder: arguments as text between tags of their own.
+"""Qwen3-Coder: arguments as plain text between tags.
 
 <tool_call>
 <function=read_file>
@@ -25,7 +25,7 @@ _LOOSE = re.compile(
 
 
 class QwenCoder(Tagged):
-    """One function between two tags, each of its arguments on lines of its own."""
+    """One function between two tags, each argument on lines of its own."""
 
     name = "qwen3-coder"
     openings = (CallPrefix("<tool_call>"),)
@@ -43,15 +43,12 @@ class QwenCoder(Tagged):
     names = re.compile(r"[^>\n]+")
 
     def head(self, name: str) -> str:
-        """See `Tagged.head`."""
         return quoted(f"<function={name}>\n")
 
     def key(self, name: str, tag: Tag) -> str:
-        """See `Tagged.key`."""
         return quoted(f"<parameter={name}>\n")
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """See `ToolFormat.rules`."""
         more = self.many("call", f'"\\n" {tag(self.opening)}')
         return [
             f'calls: {more} "\\n"?',  # as Nemotron's template does before the turn ends
@@ -59,7 +56,7 @@ class QwenCoder(Tagged):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """The function and its parameters, by the types that its schema gives them."""
+        """Parse the function and its parameters, typed by its schema."""
         match = _FUNCTION.fullmatch(body)
         if match is None:
             raise ValueError(f"a tool call must be <function=…>…</function>, not {body[:60]!r}")
@@ -71,7 +68,6 @@ class QwenCoder(Tagged):
         raise ValueError(f"{name}: a tool call's parameters are malformed: {inside[:60]!r}")
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        """See `ToolFormat.render`."""
         texts = []
         for call in calls:
             lines = [self.opening, f"<function={call.name}>"]

@@ -1,4 +1,4 @@
-"""What is common to formats that write arguments as text between tags of their own."""
+"""The base of formats that write arguments as plain text between tags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEEPEST = 8  # choices within choices
 
 
 class Tagged(ToolFormat):
-    """A text's value stands as it is, so that code needs no quoting; any other value is JSON."""
+    """Text values are unquoted, so that code needs no escapes; other values are JSON."""
 
     end: str
     """Ends a value."""
@@ -33,7 +33,7 @@ class Tagged(ToolFormat):
     """How a value begins."""
 
     def within_text(self, body: str) -> bool:
-        """See `ToolFormat.within_text`: a value ends at the first `end`."""
+        """Return whether a partial call is inside a value, which ends at the first `end`."""
         at = 0
         while begun := self.begun.search(body, at):
             # The line break before an end may be the one that the value began with.
@@ -45,18 +45,17 @@ class Tagged(ToolFormat):
 
     @abstractmethod
     def head(self, name: str) -> str:
-        """A grammar's expression of how a call of a function begins."""
+        """Return the expression of the beginning of a function's call."""
 
     @abstractmethod
     def key(self, name: str, tag: Tag) -> str:
-        """A grammar's expression of how an argument begins."""
+        """Return the expression of the beginning of an argument."""
 
     def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterator[str]:
-        """See `ToolFormat.notes`."""
         return left_out(tools, self.names, lenient)
 
     def argument_rules(self, tools: Tools, tag: Tag, lenient: Container[str]) -> list[str]:
-        """The rules ``call_0`` …: each a call's head and its arguments in the schema's order."""
+        """Return the rules ``call_0`` …: a call's head and arguments in schema order."""
         rules = text_rules("text_value", _ANY, self.end, tag)
         for i, tool in enumerate(tools):
             function = tool["function"]
@@ -87,10 +86,10 @@ class Tagged(ToolFormat):
         tag: Tag,
         lenient: bool,
     ) -> str:
-        """A grammar's expression of a value that is not any text, its end included."""
+        """Return the expression of a value that is not free text, its end included."""
         words = [quoted(word) for one in choices for word in _words(one)]
         others = [one for one in choices if not _is_text(one)]
-        if others or not choices:  # texts stand as they are, and what else there is in JSON
+        if others or not choices:  # texts are unquoted, and what else there is in JSON
             whole = {"anyOf": others} if words else schema
             known = {name: root[name] for name in DEFINITIONS if name in root}
             words.insert(0, json_rule({**whole, **known}, lenient))
@@ -100,7 +99,7 @@ class Tagged(ToolFormat):
 
 
 def text_rules(name: str, letters: str, end: str, tag: Tag) -> list[str]:
-    """The rules of a text and what ends it.
+    """Return the rules of a text and its end tag.
 
     Args:
         name: of the rule.
@@ -115,13 +114,13 @@ def text_rules(name: str, letters: str, end: str, tag: Tag) -> list[str]:
 
 
 def typed(found: Iterable[tuple[str, str]], name: str, tools: Tools) -> dict[str, Any]:
-    """The arguments of a call, by the types that the schema of its function gives them."""
+    """Convert the texts of a call's arguments to the types of the function's schema."""
     choices = _choices_of(name, tools)
     return {key: _value_of(choices(key), text) for key, text in found}
 
 
 def json_names(name: str, tools: Tools) -> Callable[[str], bool]:
-    """Tells of an argument of a function whether it is written in JSON, whatever its value is."""
+    """Return a predicate: whether an argument is always written as JSON."""
     choices = _choices_of(name, tools)
     return lambda key: not any(map(_is_text, choices(key)))
 
@@ -134,7 +133,7 @@ def _choices_of(name: str, tools: Tools) -> Callable[[str], list[Mapping[str, An
 
 
 def _value_of(choices: Sequence[Mapping[str, Any]], text: str) -> Any:
-    """What a text stands for: itself, where it may, else what it is as JSON."""
+    """Convert a text to its value: itself where allowed, else parsed as JSON."""
     texts = [one for one in choices if _is_text(one)]
     if any(text in _words(one) for one in texts):
         return text
@@ -149,7 +148,7 @@ def _value_of(choices: Sequence[Mapping[str, Any]], text: str) -> Any:
 
 
 def in_a_row(pattern: re.Pattern[str], text: str, at: int = 0) -> tuple[list[tuple[str, str]], int]:
-    """Key and text of each argument from a place on, and where the last of them ends."""
+    """Match arguments from an index on; return their keys and texts, and where they end."""
     found: list[tuple[str, str]] = []
     while match := pattern.match(text, at):
         found.append((match[1], match[2]))
@@ -158,12 +157,12 @@ def in_a_row(pattern: re.Pattern[str], text: str, at: int = 0) -> tuple[list[tup
 
 
 def plain(value: Any) -> str:
-    """An argument as these formats write it."""
+    """Return an argument as these formats write it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _choices(schema: Any, root: Mapping[str, Any], left: int = _DEEPEST) -> list[Mapping[str, Any]]:
-    """The schemas of which a value has to fit one, with what they name in its place."""
+    """Return the alternative schemas of a value, with references resolved."""
     if not isinstance(schema, Mapping):
         return []
     schema = merged(schema, root)
@@ -175,28 +174,28 @@ def _choices(schema: Any, root: Mapping[str, Any], left: int = _DEEPEST) -> list
     if "const" in schema or not left:
         return [schema]
     if isinstance(several, list) and several:
-        beside = {key: value for key, value in schema.items() if key != "anyOf"}
+        siblings = {key: value for key, value in schema.items() if key != "anyOf"}
         given = [one if isinstance(one, Mapping) else {} for one in several if one is not False]
-        found = (_choices({**beside, **one}, root, left - 1) for one in given)
+        found = (_choices({**siblings, **one}, root, left - 1) for one in given)
         return [one for some in found for one in some]
     return [{**schema, "type": kind} for kind in kinds] if isinstance(kinds, list) else [schema]
 
 
 def _is_text(schema: Mapping[str, Any]) -> bool:
-    """Whether all values are texts: then their letters are the value."""
+    """Return whether all allowed values are strings, so that the raw text is the value."""
     return bool(_words(schema)) or (
         schema.get("type") == "string" and not {"enum", "const"} & schema.keys()
     )
 
 
 def _words(schema: Mapping[str, Any]) -> list[str]:
-    """All values of a schema, if it lists them and they are texts."""
+    """Return all values of a schema if it enumerates strings."""
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
     return list(values) if all(isinstance(value, str) for value in values) else []
 
 
 def _letters(choices: Sequence[Mapping[str, Any]], lenient: bool) -> str:
-    """An expression of the texts of a value that may be a text which no list names; else empty."""
+    """Return the expression of the unlisted strings that a value may be; else empty."""
     free = [letters_of(one, lenient) for one in choices if _is_text(one) and not _words(one)]
     if not free or _ANY in free:
         return _ANY if free else ""
@@ -207,13 +206,13 @@ def _letters(choices: Sequence[Mapping[str, Any]], lenient: bool) -> str:
 
 
 def _python_words(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Python's words for the values of a schema that JSON writes in another way."""
+    """Return the Python spelling of values that JSON spells differently."""
     decided = {"enum", "const", "allOf"} & schema.keys()
     return () if decided else _WORDS.get(str(schema.get("type")), ())
 
 
 def _read(text: str) -> Any:
-    """A value that is not a text; what is no JSON stays text, and validation says so."""
+    """Parse a non-string value; invalid JSON stays text, for validation to report."""
     try:
         return read_json(text)
     except ValueError:

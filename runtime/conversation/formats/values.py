@@ -12,7 +12,7 @@ from ..toolcalls import json_rule, quoted
 
 
 class Values(ABC):
-    """The rules of the values of one schema.
+    """Builds the rules of the values of one schema.
 
     Args:
         prefix: of the rules' names.
@@ -38,22 +38,22 @@ class Values(ABC):
 
     @abstractmethod
     def text(self, schema: Mapping[str, Any]) -> str:
-        """An expression of the texts that a schema allows, quotes included."""
+        """Return the expression of the strings that a schema allows, quotes included."""
 
     @abstractmethod
     def quoted_text(self, value: str) -> str:
-        """An expression of one text, quotes included."""
+        """Return the expression of one string, quotes included."""
 
     def key(self, name: str) -> str:
-        """An expression of a key and what separates it from its value."""
+        """Return the expression of a key and its separator from the value."""
         return quoted(f"{name}{self.colon}")
 
     def ordered(self, properties: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-        """Keys and schemas in the order in which they are written."""
+        """Return keys and schemas in the order in which they are written."""
         return sorted(properties.items())
 
     def rule(self, schema: Any) -> str:
-        """The name of a rule for the values that a schema allows."""
+        """Add a rule for the values that a schema allows; return its name."""
         name = f"{self.prefix}_{len(self.rules)}"
         self.rules.append("")  # its place: what it holds comes after it
         self.rules[int(name.rpartition("_")[2])] = f"{name}: {self._expression(schema)}"
@@ -90,7 +90,7 @@ class Values(ABC):
         return self._anything()
 
     def _anything(self) -> str:
-        """The name of the rule for any value."""
+        """Return the name of the rule for any value."""
         if not self._free:
             self._free = f"{self.prefix}_{len(self.rules)}"
             self.rules.append("")
@@ -100,14 +100,14 @@ class Values(ABC):
         return self._free
 
     def _array(self, schema: Mapping[str, Any]) -> str:
-        least, most = schema.get("minItems", 0), schema.get("maxItems")
-        if most == 0 and not least:
+        fewest, limit = schema.get("minItems", 0), schema.get("maxItems")
+        if limit == 0 and not fewest:
             return '"[]"'
         items = self.rule(schema.get("items", {}))
-        if most != 1 or least > 1:
-            more = "" if most is None else most - 1
-            items += f" ({quoted(self.comma)} {items}){{{max(least - 1, 0)},{more}}}"
-        return f'"[" {items} "]"' if least else f'"[" ({items})? "]"'
+        if limit != 1 or fewest > 1:
+            more = "" if limit is None else limit - 1
+            items += f" ({quoted(self.comma)} {items}){{{max(fewest - 1, 0)},{more}}}"
+        return f'"[" {items} "]"' if fewest else f'"[" ({items})? "]"'
 
     def _reference(self, ref: str) -> str:
         if ref not in self._named:
@@ -117,7 +117,7 @@ class Values(ABC):
         return self._named[ref]
 
     def _joined(self, schema: Mapping[str, Any]) -> str:
-        """The name of the rule for what several schemas say together."""
+        """Return the name of the rule for several schemas that apply together."""
         text = json.dumps(schema, sort_keys=True)
         if text not in self._named:
             self._named[text] = f"{self.prefix}_{len(self.rules)}"
@@ -126,7 +126,7 @@ class Values(ABC):
         return self._named[text]
 
     def object(self, schema: Mapping[str, Any]) -> str:
-        """An expression of the objects that a schema allows."""
+        """Return the expression of the objects that a schema allows."""
         if not listed(schema):
             # An object without names is closed by `strict`, unless it says what it takes.
             extra = schema.get("additionalProperties", {})
@@ -137,13 +137,13 @@ class Values(ABC):
         return f'"{{" {self.keys(schema)} "}}"'
 
     def keys(self, schema: Mapping[str, Any], key: Callable[[str], str] | None = None) -> str:
-        """An expression of the keys of an object and their values; `key` is one of a key."""
+        """Return the expression of an object's keys and values; `key` formats one key."""
         items = list(self.ordered(listed(schema)))
         named = [((key or self.key)(name), name, value) for name, value in items]
         return self._keys(named, schema.get("required", ()), "")
 
     def _keys(self, items: list[tuple[str, str, Any]], required: Container[str], comma: str) -> str:
-        """The keys in order, a comma before all but the first that is there."""
+        """Return the expression of the keys in order, comma-separated."""
         if not items:
             return '""'
         (written, name, schema), rest = items[0], items[1:]
@@ -156,5 +156,5 @@ class Values(ABC):
         return f"({here} | {self._keys(rest, required, comma)})"
 
     def literal(self, value: Any) -> str:
-        """An expression of one value."""
+        """Return the expression of one value."""
         return self.quoted_text(value) if isinstance(value, str) else quoted(json.dumps(value))

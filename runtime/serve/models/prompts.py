@@ -17,7 +17,7 @@ from typing import Any
 from ....errors import GrammarError
 from ...conversation.chat import Chat, Message
 from ...conversation.grammar import CallChoice
-from ...conversation.kept import Kept
+from ...conversation.lru_cache import LRUCache
 from ...conversation.reasoning_spans import NEAR
 from ...conversation.reasoning_tags import told_of
 from ...conversation.requirement import Requirement, grammar_of
@@ -117,7 +117,7 @@ class Prompts:
 
     def __init__(self, tokenizer: Tokenizer, context: int | None = None) -> None:
         self.tokenizer, self._context = tokenizer, context
-        self._chats: Kept[Chat] = Kept(MAX_CACHED)
+        self._chats: LRUCache[Chat] = LRUCache(MAX_CACHED)
 
     @functools.cached_property
     def _longest(self) -> int:

@@ -39,7 +39,9 @@ def test_every_answer_of_the_corpus_has_one_of_the_forms(engine: Engine) -> None
         for item in rounds(seed, 12, size=9):
             *asked, answer, end, between = round_segments(item)
             before += tokenizer.encode_parts([(part.text, part.control) for part in asked])
-            rules = answer_forms.rules(FORMS, answer_forms.said(tokenizer, before, form, tags))
+            rules = answer_forms.rules(
+                FORMS, answer_forms.read_evidence(tokenizer, before, form, tags)
+            )
             matcher = LLMatcher(tables, f"start: answer\n{rules}", log_level=0)
             assert not matcher.is_error(), matcher.get_error()
             ids = tokenizer.encode(answer.text)

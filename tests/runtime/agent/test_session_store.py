@@ -317,7 +317,7 @@ def test_the_oldest_caches_make_room(
     """Beyond the limit the KV cache that was used longest ago goes; what was said stays."""
     agent = _agent(engine, work)
     _ask(agent, FIRST)
-    monkeypatch.setattr(session_store, "MOST_BYTES", 2 * agent.session.sequence.cache.page_bytes)
+    monkeypatch.setattr(session_store, "MAX_BYTES", 2 * agent.session.sequence.cache.page_bytes)
     held: SavedSession | None = None
     for at, name in enumerate(("oldest", "old", "held", "new")):
         with open_session(name, root) as kept:
@@ -460,7 +460,7 @@ def test_states_make_room_too(
     state.write_bytes(bytes(1000))
     agent = _agent(engine, work)
     _ask(agent, FIRST)
-    monkeypatch.setattr(session_store, "MOST_BYTES", 2 * agent.session.sequence.cache.page_bytes)
+    monkeypatch.setattr(session_store, "MAX_BYTES", 2 * agent.session.sequence.cache.page_bytes)
     with open_session("another", root) as kept:
         kept.save(agent)
 

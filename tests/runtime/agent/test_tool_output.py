@@ -76,7 +76,7 @@ def test_a_huge_result_is_cut_quickly() -> None:
 
 def test_old_results_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded; a result that is gone is named as such."""
-    monkeypatch.setattr("triplepoint.runtime.agent.tool_output.MAX_KEPT", 5000)
+    monkeypatch.setattr("triplepoint.runtime.agent.tool_output.MAX_STORED", 5000)
     results = ToolOutputStore(10, words)
     read = results.tool()
     for _ in range(3):

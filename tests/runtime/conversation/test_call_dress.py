@@ -228,7 +228,7 @@ def test_nothing_is_lost(parts: list[str], cuts: int) -> None:
 
     assert found == calls_in(text)
     assert found == watch.found()
-    assert not found[0] or watch.told == told
+    assert not found[0] or watch.released == told
     assert told + watch.let_go() == text
     assert all(isinstance(call.arguments, dict) for call in found[0])
 

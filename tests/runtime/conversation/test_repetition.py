@@ -17,7 +17,7 @@ from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.conversation.repetition import (
     LOOK_BACK,
     LOOSE,
-    MOST,
+    MAX_LOOP,
     Repetition,
     RepetitionStop,
     Words,
@@ -69,7 +69,7 @@ def test_what_is_new_now_and_then_is_no_loop() -> None:
     """A longer loop, one with a new token in every round, and a short one go on."""
     assert ended_at([n % (LOOK_BACK + 1) for n in range(2000)]) is None
     assert ended_at([n if n % 50 == 0 else n % 50 for n in range(100, 2000)]) is None
-    assert ended_at([0] * (MOST - 1)) is None
+    assert ended_at([0] * (MAX_LOOP - 1)) is None
 
 
 def test_what_has_nothing_new_and_is_no_loop_is_ended_later() -> None:
@@ -106,7 +106,7 @@ def test_real_text_is_never_ended(nano: Tokenizer) -> None:
     for name, text in list(repetition.texts())[::4] + list(repetition.texts())[-7:]:
         length, ended = repetition.longest(nano.encode(text))
         assert not ended, name
-        assert length < MOST, name  # so far there is room
+        assert length < MAX_LOOP, name  # so far there is room
 
 
 def test_a_copy_is_ended_where_it_stops_being_one(nano: Tokenizer) -> None:
@@ -116,7 +116,7 @@ def test_a_copy_is_ended_where_it_stops_being_one(nano: Tokenizer) -> None:
     escaped = zeros.replace("\n", "\\n")
     for context, text in ((zeros, zeros), (numbered, zeros), (numbered, escaped)):
         ids = nano.encode(text)
-        assert len(ids) > 3 * MOST
+        assert len(ids) > 3 * MAX_LOOP
         assert ended_at(ids, context, nano.decode) is None
         loop = nano.encode((text + text[len(text) - 12 :] * 50)[: 3 * len(text)])
         found = ended_at(loop, context, nano.decode)
@@ -136,7 +136,9 @@ def test_an_answer_ends_with_a_notice(scripted: MakeEngine, folder: Path, tmp_pa
         assert result.answer.startswith("The error is: ====")
         assert result.usage.output_tokens < 200
         notices = [event.message for event in events if isinstance(event, Notice)]
-        assert f"the model repeated itself for {MOST} tokens, so its reply was stopped" in notices
+        assert (
+            f"the model repeated itself for {MAX_LOOP} tokens, so its reply was stopped" in notices
+        )
         assert agent.run("And now?").answer == "Fine."
     trace = Trace.load(path)
     assert [p.finish_reason for p in trace.phases if p.phase == "decode"] == ["repetition", ""]

@@ -43,7 +43,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_windows(nano: Engine, text: Path) -> None:
     """Chunks from an empty cache; of each the tokens after its middle are scored, but the first."""
     ids = text_ids(text, nano.tokenizer)
-    found = perplexity(nano, ids, SIZE, most=3)
+    found = perplexity(nano, ids, SIZE, max_chunks=3)
     losses = []
     for n in range(3):
         chunk = ids[n * SIZE : (n + 1) * SIZE]
@@ -84,7 +84,7 @@ def test_beginning_of_text(nano: Engine) -> None:
 def test_model_against_itself(nano: Engine, text: Path) -> None:
     """No divergence, the same top token everywhere, the same perplexity."""
     ids = text_ids(text, nano.tokenizer)
-    told = perplexity(nano, ids, SIZE, base=nano, most=2).as_dict()
+    told = perplexity(nano, ids, SIZE, base=nano, max_chunks=2).as_dict()
 
     assert told["kl_max"] < 1e-6
     assert told["same_top"] == 1.0
@@ -98,7 +98,7 @@ def test_divergence(nano: Engine, text: Path, tmp_path: Path) -> None:
     quantize(NANO, tmp_path / "q4.gguf", "Q4_0", threads=2)
     ids = text_ids(text, nano.tokenizer)
     with Engine.load(tmp_path / "q4.gguf", threads=2, kv="f32") as other:
-        told = perplexity(other, ids, SIZE, base=nano, most=1)
+        told = perplexity(other, ids, SIZE, base=nano, max_chunks=1)
         half = slice(SIZE // 2, SIZE - 1)
         p, q = (
             log_probabilities(e.session(SIZE).logits_for(ids[:SIZE])[half]) for e in (nano, other)
@@ -199,4 +199,4 @@ def test_against_llama_cpp(nano: Engine, text: Path, peer: str) -> None:
     ids = text_ids(text, nano.tokenizer)
 
     assert told["ids"] == ids
-    assert np.isclose(perplexity(nano, ids, 256, most=2).value, told["perplexity"], rtol=1e-2)
+    assert np.isclose(perplexity(nano, ids, 256, max_chunks=2).value, told["perplexity"], rtol=1e-2)

@@ -280,7 +280,7 @@ def test_the_figures_of_a_report() -> None:
 
     assert [p.ratio for p in phases] == pytest.approx([1.1, 0.5, 1.0, 9.0])
     assert report.time_error() == pytest.approx(0.1)  # of 0.1, 0.5 and 0; the last is too short
-    assert report.time_error(least_s=1.0) is None
+    assert report.time_error(min_s=1.0) is None
     assert [p.number for p in report.regime_changes] == [2]
     assert report.alike == 0.75
     assert report.wait_s == 2.0

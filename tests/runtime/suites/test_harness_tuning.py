@@ -14,9 +14,9 @@ from triplepoint.runtime.agent.harness.examples import EXAMPLES
 from triplepoint.runtime.suites import harness_tuning
 from triplepoint.runtime.suites.fresh_questions import fresh
 from triplepoint.runtime.suites.harness_tuning import (
-    ASKED,
     CHANGES,
     RANKED,
+    TRIED,
     UNSEEN,
     HarnessTuner,
     Report,
@@ -32,7 +32,7 @@ KINDS = 8
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many questions on every machine."""
     monkeypatch.setattr(harness_tuning, "RANKED", (3, 3))
-    monkeypatch.setattr(harness_tuning, "ASKED", (KINDS, KINDS))
+    monkeypatch.setattr(harness_tuning, "TRIED", (KINDS, KINDS))
 
 
 def replies(*good: bool) -> list[str]:
@@ -96,7 +96,7 @@ def test_time_decides_how_many_questions(
 ) -> None:
     """Within limits; the plan is told with its time before the ranking goes on."""
     monkeypatch.setattr(harness_tuning, "RANKED", RANKED)
-    monkeypatch.setattr(harness_tuning, "ASKED", ASKED)
+    monkeypatch.setattr(harness_tuning, "TRIED", TRIED)
 
     class Stopped(Exception):
         pass
@@ -113,7 +113,7 @@ def test_time_decides_how_many_questions(
             HarnessTuner(engine, tmp_path / str(minutes), minutes, stop).run()
     for plan, at in zip(plans, (0, 1), strict=True):
         assert (
-            f"6 settings are ranked over {RANKED[at]} questions, then two answer {ASKED[at]}"
+            f"6 settings are ranked over {RANKED[at]} questions, then two answer {TRIED[at]}"
             in (plan)
         )
         assert plan.endswith(" min in all")
@@ -146,9 +146,9 @@ def test_the_right_text_alone_is_right(seed: int, tmp_path: Path) -> None:
     questions = fresh(seed)[1]
     assert len({one.kind for one in questions}) == len(questions) == KINDS
     for question in questions:
-        assert len({str(one) for one in question.said}) == len(question.said) >= 4
+        assert len({str(one) for one in question.texts}) == len(question.texts) >= 4
         if not question.after:
-            right = [question.right(str(one), tmp_path) for one in question.said]
+            right = [question.right(str(one), tmp_path) for one in question.texts]
             assert right == [True] + [False] * (len(right) - 1), question
 
 
@@ -162,7 +162,7 @@ def test_a_task_is_judged_by_its_file(tmp_path: Path) -> None:
     (tmp_path / path).parent.mkdir(parents=True)
     (tmp_path / path).write_text(files[path])
     assert not task.right("Done.", tmp_path)
-    call: Any = task.said[0]
+    call: Any = task.texts[0]
     assert call.arguments["path"] == path
     assert files[path].replace(call.arguments["old"], call.arguments["new"]) == text
     (tmp_path / path).write_text(text)

@@ -7,12 +7,12 @@ import pytest
 from triplepoint.runtime.suites.suite_files import Turn
 from triplepoint.runtime.suites.verdict import (
     accept,
+    as_evidence,
     evidence,
     fold,
     holds,
     invented,
     says_cannot,
-    told,
 )
 
 
@@ -129,6 +129,6 @@ def test_an_error_does_not_tell_what_the_model_made_up() -> None:
     """A path that it called a tool with is known only where a question has it."""
     error = "no such file: old/x.log"
     path = {"path": "old/x.log"}
-    assert "x.log" not in told(error, "NotFound", path, ["What is in it?", "And now?"])
-    assert told(error, "NotFound", path, ["Hi", "What is in old/x.log?"]) == error
-    assert told("old/x.log: 3 lines", None, path, ["Hi"]) == "old/x.log: 3 lines"
+    assert "x.log" not in as_evidence(error, "NotFound", path, ["What is in it?", "And now?"])
+    assert as_evidence(error, "NotFound", path, ["Hi", "What is in old/x.log?"]) == error
+    assert as_evidence("old/x.log: 3 lines", None, path, ["Hi"]) == "old/x.log: 3 lines"

@@ -37,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.setattr(harness_tuning, "RANKED", (3, 3))
-    monkeypatch.setattr(harness_tuning, "ASKED", (3, 3))
+    monkeypatch.setattr(harness_tuning, "TRIED", (3, 3))
     return tmp_path / "cache" / "triplepoint"
 
 

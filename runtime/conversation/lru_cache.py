@@ -1,4 +1,4 @@
-"""The last things that were made of something, so that they need not be made again."""
+"""A bounded, thread-safe cache of computed values."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
-    """A bounded cache. Safe to use from several threads.
+class LRUCache(Generic[T]):
+    """A bounded LRU cache; thread-safe.
 
     Args:
-        most: entries; the one that was not used for the longest time goes first.
+        size: maximum number of entries; the least recently used is evicted first.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._lock = most, threading.Lock()
+    def __init__(self, size: int) -> None:
+        self._size, self._lock = size, threading.Lock()
         self._made: OrderedDict[Hashable, T] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what was made for a key before, else make it.
+        """Return the cached value of a key, or compute and cache it.
 
         Two threads that want the same at once may both make it; that is rare.
         """
@@ -33,6 +33,6 @@ class Kept(Generic[T]):
         made = make()
         with self._lock:
             self._made[key] = made
-            while len(self._made) > self._most:
+            while len(self._made) > self._size:
                 self._made.popitem(last=False)
         return made
