@@ -1,4 +1,4 @@
-"""What a thread does at a barrier while others are at work: it asks for what it reads next.
+"""Prefetch at a barrier: while a thread waits, it prefetches what it reads next.
 
 In decode most ops read weights at the speed of memory, and which ones is known beforehand. A thread
 that waits would leave memory idle; and every op begins with a wait for its first lines.
@@ -26,7 +26,7 @@ LINES = 4  # asked for at a time, between two looks whether all have come
 def read_next(
     n: NativeBuilder, b: ir.Builder, pool: ir.Value, tid: ir.Value, ahead: ir.Value
 ) -> tuple[Any, Any]:
-    """From which address to which this thread reads first after a barrier.
+    """Return from which address to which this thread reads first after a barrier.
 
     It asks for them while it waits for the others, and only then: see `ask_ahead`.
     """
@@ -54,7 +54,7 @@ def ask_ahead(
     asked: ir.Value,
     end: ir.Value,
 ) -> None:
-    """While others are at work, ask for what this thread reads next."""
+    """Prefetch what this thread reads next while others still work."""
     entry, (look, ask, asked_all) = b.block, blocks(b.function, "more ask asked")
     b.branch(look)
     b.position_at_end(look)

@@ -1,4 +1,4 @@
-"""RMSNorm and int8 quantization of activations; what norms or bounds without a product.
+"""RMSNorm, int8 quantization of activations, and elementwise activations and bounds.
 
     y = x / sqrt(mean(x^2) + eps) * weight                          (RMSNorm)
     d = max|y| / 127,  q = round(y / d)              (per block of 32, or per 8 blocks for K-quants)
@@ -37,7 +37,7 @@ UNROLL = 4  # independent sums, so one FMA need not wait for the last
 
 
 class ActivationFormat(NamedTuple):
-    """How an activation must be prepared for a matrix.
+    """The form in which a matrix takes activations.
 
     Attributes:
         kind: float32 as it is, or int8 blocks whose second field is the zero point's share
@@ -96,7 +96,7 @@ def prepare(
             target = out.at(token * blocks * BLOCK_BYTES)
 
             def each(step: Callable[[Ptr, list[list[Value]]], None]) -> None:
-                """`step` with where some blocks go, and with their values."""
+                """Call `step` with the address and values of groups of blocks."""
                 alone = 1 if kind == "factors" else 8 if k.target.registers >= 32 else 4
                 together = alone if group == 1 else group
                 whole = blocks // together * together
@@ -129,7 +129,7 @@ def add_norm(
     *,
     scaled: bool = False,
 ) -> None:
-    """x += rmsnorm(y); unit = token. x [tokens, x_stride], y [tokens, y_stride], as `prepare`.
+    """Add a norm: x += rmsnorm(y); unit = token. x, y [tokens, x_stride or y_stride], as `prepare`.
 
     With `scaled` the sum is multiplied by `scale`.
     """
@@ -145,7 +145,7 @@ def add_norm(
 
 @kernel
 def add_bias(k: Kernel, x: F32s, bias: F32s, x_stride: I64, padded: I64) -> None:
-    """x += bias; unit = token. x [tokens, x_stride], bias [padded]."""
+    """Add a bias: x += bias; unit = token. x [tokens, x_stride], bias [padded]."""
     lanes = k.lanes
     with k.units("token") as token:
         row = x.at(token * x_stride)
@@ -165,7 +165,7 @@ def gate_heads(
     head_dim: int,
     gates: int,
 ) -> None:
-    """x = softplus(gate) * x; unit = (token, head), head fastest.
+    """Gate heads: x = softplus(gate) * x; unit = (token, head), head fastest.
 
     x [tokens, x_stride] has `heads` heads of `head_dim`, a multiple of 32. gate [tokens,
     gate_stride] has `gates` values for a head: one, or one for each dim.
@@ -183,7 +183,7 @@ def gate_heads(
 
 @kernel
 def gelu_times(k: Kernel, x: F32s, y: F32s, x_stride: I64, y_stride: I64, padded: I64) -> None:
-    """x = gelu(x) * y; unit = token. x [tokens, x_stride], y [tokens, y_stride]."""
+    """Multiply by GELU: x = gelu(x) * y; unit = token. x, y [tokens, x_stride or y_stride]."""
     lanes = k.lanes
     with k.units("token") as token:
         row, other = x.at(token * x_stride), y.at(token * y_stride)
@@ -195,7 +195,7 @@ def gelu_times(k: Kernel, x: F32s, y: F32s, x_stride: I64, y_stride: I64, padded
 
 @kernel
 def square(k: Kernel, x: F32s, x_stride: I64, padded: I64) -> None:
-    """x = relu(x)^2; unit = row. x [rows, x_stride]."""
+    """Square the positive part: x = relu(x)^2; unit = row. x [rows, x_stride]."""
     lanes = k.lanes
     with k.units("row") as unit:
         row = x.at(unit * x_stride)
@@ -207,7 +207,7 @@ def square(k: Kernel, x: F32s, x_stride: I64, padded: I64) -> None:
 
 @kernel
 def soft_cap(k: Kernel, x: F32s, stride: I64, parts: I64, cap: F32) -> None:
-    """x = cap tanh(x / cap); unit = (row, part): `parts` equal parts of `stride` values a row.
+    """Cap softly: x = cap tanh(x / cap); unit = (row, part), `parts` of `stride` values a row.
 
     A part must be a multiple of the lanes.
     """
@@ -224,7 +224,7 @@ def soft_cap(k: Kernel, x: F32s, stride: I64, parts: I64, cap: F32) -> None:
 def gate_by_queries(
     k: Kernel, x: F32s, gates: F32s, x_stride: I64, gate_stride: I64, *, heads: int, dim: int
 ) -> None:
-    """x *= sigmoid(gate); unit = (row, head), head fastest.
+    """Gate heads by their queries: x *= sigmoid(gate); unit = (row, head), head fastest.
 
     x float32 [rows, x_stride] has `dim` values of each head; gates [rows, gate_stride] has twice as
     many, of which the second half gates.
@@ -239,7 +239,7 @@ def gate_by_queries(
 
 
 def _norm_scale(k: Kernel, row, width: Value, padded: Value, eps: Value) -> Value:
-    """1 / sqrt(mean(x^2) + eps) of one row."""
+    """Return 1 / sqrt(mean(x^2) + eps) of one row."""
     lanes = k.lanes
     sums = [k.var(k.zeros(f32, lanes)) for _ in range(UNROLL)]
     with k.range(0, padded, step=lanes * UNROLL) as i:
@@ -251,7 +251,7 @@ def _norm_scale(k: Kernel, row, width: Value, padded: Value, eps: Value) -> Valu
 
 
 def _write_scales(kind: Kind, blocks: list[list[Value]], out: Ptr, *, shared: bool) -> None:
-    """The first fields of blocks of 32 float32 in registers, and 1 / d in place of the second.
+    """Write the first fields of blocks of 32 float32 in registers, and 1 / d into the second.
 
     What there is one of for each block is computed for all of them in one vector; `shared`: all of
     them have one scale.
@@ -276,7 +276,7 @@ def _write_scales(kind: Kind, blocks: list[list[Value]], out: Ptr, *, shared: bo
 def _write_bytes(
     k: Kernel, kind: Kind, blocks: list[list[Value]], out: Ptr, zero_point: Value, base: Value
 ) -> None:
-    """The bytes of blocks whose scales are there, and their second fields."""
+    """Write the bytes and second fields of blocks whose scales are written."""
     lanes, count = k.lanes, len(blocks)
     halves: list[tuple[Value, Value]] = []
     for b, values in enumerate(blocks):
@@ -305,7 +305,7 @@ def _write_bytes(
 
 
 def _factors(mosts: Value) -> tuple[Value, Value]:
-    """The first fields and 1 / d of blocks whose largest values are `mosts`, in one vector.
+    """Return the first fields and 1 / d of blocks with maxima `maxima`, in one vector.
 
     The scale has 7 bits of a mantissa and is rounded up, so that no m exceeds `FACTOR`. As integers
     floats compare as they do by value, and a NaN stays one.
@@ -332,17 +332,17 @@ def _plus_i16(a: Value, b: Value) -> Value:
 
 
 def _pair(low: Value, high: Value) -> Value:
-    """Two int32 of 16 bits each in one."""
+    """Combine two int32 of 16 bits each into one."""
     return (low & 0xFFFF) | (high << 16)
 
 
 def _folded(vectors: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Lane by lane."""
+    """Combine vectors lane by lane."""
     return functools.reduce(combine, vectors)
 
 
 def fold_each(vectors: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """All lanes of each of n vectors combined, in any order: n lanes; n a power of two.
+    """Combine all lanes of each of n vectors, in any order: n lanes; n a power of two.
 
     Two vectors at a time become one, with half as many lanes of each.
     """
@@ -368,12 +368,12 @@ def _lane(value: Value, lane: int) -> Value:
 
 
 def group_of(blocks: int) -> int:
-    """Blocks of ``factors`` that share a scale in rows of `blocks` blocks."""
+    """Return how many blocks of ``factors`` share a scale in rows of `blocks` blocks."""
     return next(group for group in GROUPS if blocks % group == 0)
 
 
 def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
-    """x float [tokens, width] -> float32 of the same shape."""
+    """Compute RMSNorm: x float [tokens, width] -> float32 of the same shape."""
     wide = x.astype(np.float64)
     scale = 1 / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + eps)
     return (wide * scale * weight).astype(np.float32)
@@ -382,7 +382,7 @@ def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarr
 def quantize_reference(
     y: np.ndarray, zero_point: int, group: int = 1, kind: Kind = "zero", base: int = 0
 ) -> np.ndarray:
-    """y float32 [tokens, K], K a multiple of 32 * group -> uint8 [tokens, K / 32, 40].
+    """Quantize y float32 [tokens, K], K a multiple of 32 * group -> uint8 [tokens, K / 32, 40].
 
     The second field of odd blocks means nothing for `pairs32`; it is 0 here. A block with a value
     that is not finite gets a d that is not finite; its q mean nothing.
@@ -403,7 +403,7 @@ def quantize_reference(
 
 
 def field_reference(q: np.ndarray, zero_point: int, kind: Kind, base: int = 0) -> np.ndarray:
-    """Second fields of blocks q int32 [tokens, blocks, 32] -> int32 [tokens, blocks]."""
+    """Compute the second fields: q int32 [tokens, blocks, 32] -> int32 [tokens, blocks]."""
     whole = q.sum(axis=-1, dtype=np.int32)
     if kind == "zero":
         return base - zero_point * whole
@@ -435,7 +435,7 @@ def _factors_reference(blocks: np.ndarray, zero_point: int, group: int) -> np.nd
 
 
 def _scales(blocks: np.ndarray, group: int) -> np.ndarray:
-    """d of blocks of ``factors``: float32 [tokens, blocks, 1]."""
+    """Compute d of blocks of ``factors``: float32 [tokens, blocks, 1]."""
     heads = blocks[..., :4].copy().view(np.int32)
     first = np.repeat(heads[:, ::group].view(np.float32), group, axis=1)
     with np.errstate(invalid="ignore"):
@@ -443,7 +443,7 @@ def _scales(blocks: np.ndarray, group: int) -> np.ndarray:
 
 
 def dequantize_reference(blocks: np.ndarray, form: ActivationFormat | None = None) -> np.ndarray:
-    """The values that quantized blocks stand for: float32 [tokens, K]."""
+    """Dequantize blocks: float32 [tokens, K]."""
     if form is not None and form.kind == "factors":
         d = _scales(blocks, form.group)
     else:

@@ -21,7 +21,7 @@ LINE_WORDS = 16
 
 
 class Merge(Protocol):
-    """Where the products with the values go; see `attention.py`."""
+    """The consumer of the products with the values; see `attention.py`."""
 
     def row(self, row: Value) -> Callable[[Value | int, Value], None]: ...
 
@@ -31,7 +31,7 @@ RowAt = Callable[[Value], Ptr]
 
 
 class Following(NamedTuple):
-    """Keys or values that will be read next, of so many positions."""
+    """The keys or values to read next, `count` positions of them."""
 
     part: Ptr
     positions: Value
@@ -39,7 +39,7 @@ class Following(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Tiling:
-    """Register tiles: sums of so many rows and vectors leave room for the loads and one broadcast.
+    """Register tiles whose sums leave room for the loads and one broadcast.
 
     asks: how many lines a step asks for (`Ahead`), by the rows of the tile. least: the fewest rows
     of any tile, for the code that is emitted.
@@ -52,7 +52,7 @@ class _Tiling:
 
 
 def _tilings(k: Kernel) -> tuple[_Tiling, ...]:
-    """One for all numbers of rows, or one for few rows, which wait for memory, and one for more.
+    """Return one tiling, or one for few rows, which are memory-bound, and one for more.
 
     A step asks for as many lines as it reads, so that a chunk asks for all of what follows. Where
     several tiles of rows read the same, or arithmetic takes longest, fewer are enough. On a Zen 4
@@ -80,7 +80,7 @@ def turn_values(
     piece: Ptr,
     step: int = 2,
 ) -> None:
-    """So many vectors of dims of a chunk's keys, to `piece` as values lie; see `key_values.py`."""
+    """Transpose vectors of dims of a chunk's keys into `piece`, laid out as values are."""
     lanes = k.lanes
     each = lanes // step  # words of dims in a vector of them
     with k.range(0, (count + (lanes - 1)) // lanes, name="turned") as block:
@@ -100,7 +100,7 @@ class FloatProducts:
         kv: KVFormat,
         piece: Ptr | None = None,
     ) -> None:
-        """piece: scratch for values that are the first dims of keys; see `key_values.py`."""
+        """Set up products; piece: scratch for values that are dims of keys (`key_values.py`)."""
         self.k = k
         self.piece = piece
         self.value_dim = value_dim
@@ -114,7 +114,7 @@ class FloatProducts:
         self.tilings = _tilings(k)
 
     def _tiled(self, rows: Value) -> Iterator[_Tiling]:
-        """What is written inside is emitted for each of the tilings."""
+        """Emit the code inside for each of the tilings."""
         few, more = self.tilings[0], self.tilings[-1]
         if few is more:
             yield few
@@ -127,7 +127,7 @@ class FloatProducts:
     def qk(
         self, query: RowAt, keys: Ptr, scores: Ptr, rows: Value, count: Value, after: Following
     ) -> None:
-        """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
+        """Compute scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
         `after` is what will be read next.
         """
@@ -157,13 +157,13 @@ class FloatProducts:
             for_tiles(k, blocks, tiling.vectors, partial(block_tile, tiling=tiling))
 
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> FloatRow:
-        """Takes one row's probabilities, in the form that `pv` multiplies."""
+        """Return the writer of one row's probabilities, in the form that `pv` multiplies."""
         return FloatRow(self.k, out, self.pairs)
 
     def pv(
         self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Following
     ) -> None:
-        """Probabilities [rows, count] . values [count, dims], to be merged into the sums.
+        """Compute probabilities [rows, count] . values [count, dims], merged into the sums.
 
         `after` is what will be read next.
         """
@@ -218,7 +218,7 @@ class FloatProducts:
         return [[self.k.var(zero) for _ in range(vectors)] for _ in range(rows)]
 
     def _step(self, line: Ptr, at: Value, loaded: list[Value], totals: list[Var]) -> None:
-        """One word of the shared dimension: one value, or a pair of bf16."""
+        """Add one word of the shared dimension: one value, or a pair of bf16."""
         k, lanes = self.k, self.k.lanes
         if self.pairs:
             x = line.splat(at, lanes)
@@ -236,7 +236,7 @@ class FloatProducts:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Asks for what will be read next, `words` int32 of it, a line at a time.
+    """A prefetcher of what is read next, `words` int32 of it, a line at a time.
 
     A chunk's keys and values do not fit into L1; without questions its first tile of rows waited
     for L3 (a Zen 5, 252 tokens behind 4,096: both products took 1.3 times as long).
@@ -262,7 +262,7 @@ class FloatRow:
     pairs: bool
 
     def put(self, block: Value, p: Value, inside: Value | None) -> None:
-        """Probabilities of one vector of positions: 0, or what `exp` makes, which is normal."""
+        """Store the probabilities of one vector of positions: 0, or a normal result of `exp`."""
         lanes = p.lanes
         if self.pairs:
             self.out.store(block * (lanes // 2), bf16_pairs_of(self.k, p))
@@ -270,5 +270,5 @@ class FloatRow:
             self.out.cast(f32).store(block * lanes, p)
 
     def finish(self, blocks: Value) -> Value:
-        """What products with this row count."""
+        """Return the unit of products with this row."""
         return self.k.f32(1)

@@ -1,4 +1,4 @@
-"""What kernels read of a pass: its rows, and the tiles of rows that attend together.
+"""The descriptor of a pass: its rows, and the tiles of rows that attend together.
 
 A pass computes rows of one or of many sequences: a prompt's chunk, one token of a decode, a draft
 to be verified are all just rows. GEMMs and norms take them as they come; rotation, cache writes and
@@ -44,7 +44,7 @@ STATE_FROM, STATE_TO = -2, -1  # entries of a page table
 
 
 def own_places(rows: np.ndarray) -> np.ndarray:
-    """Put each row at its own place: `rows`."""
+    """Write each row's own index into `rows`."""
     rows[:, ROW_PLACE] = np.arange(len(rows))
     return rows
 
@@ -52,7 +52,7 @@ def own_places(rows: np.ndarray) -> np.ndarray:
 def describe(
     rows: np.ndarray, tiles: np.ndarray, spans: Iterable[tuple[int, int, int]], tile: int
 ) -> int:
-    """Write the descriptor of a pass; the number of tiles.
+    """Write the descriptor of a pass; return the number of tiles.
 
     rows, tiles: see above, with room for all; rows are at their own places. spans: position of the
     first row, rows and page table of each sequence, in the order of the rows. tile: most rows of a
@@ -90,7 +90,7 @@ def describe(
 def _describe_many(
     rows: np.ndarray, tiles: np.ndarray, span: tuple[int, int, int], at: int, made: int, tile: int
 ) -> int:
-    """The same for one span whose first row is `at` and first tile `made`; its tiles."""
+    """Describe one span whose first row is `at` and first tile `made`; return its tiles."""
     start, count, table = span
     end, more = at + count, -(-count // tile)
     rows[at:end, ROW_POSITION] = np.arange(start, start + count)
@@ -104,7 +104,7 @@ def _describe_many(
 
 
 def describe_runs(runs: np.ndarray, spans: Iterable[tuple[int, int, int]]) -> int:
-    """Write `runs` of the same spans, each whole; their number."""
+    """Write `runs` of the same spans, each whole; return their number."""
     at = made = 0
     for start, count, table in spans:
         runs[made, [FIRST, COUNT, START, TABLE]] = at, count, start, table

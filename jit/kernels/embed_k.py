@@ -1,4 +1,4 @@
-"""One block of a K-quant row as float32: embedding rows are read from the file's own layout."""
+"""One block of a K-quant row as float32: embedding rows are read in the file's own layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .panels_small import GRIDS, q3_scales, xs_scales
 
 
 def block_k(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
-    """256 weights of one row, from the file's block at `src` to float32 at `out`."""
+    """Dequantize 256 weights of one row from the file's block at `src` to float32 at `out`."""
     other = {"q2_k": _block_q2, "q3_k": _block_q3, "q6_k": _block_q6, "iq4_xs": _block_xs}.get(fmt)
     if other:
         other(k, src, out)
@@ -75,7 +75,7 @@ def _block_q3(k: Kernel, src: Ptr, out: Ptr) -> None:
 
 
 def _two_bits(k: Kernel, quants: Ptr, sub: int) -> Iterator[tuple[int, Value]]:
-    """The lower bits of 32 values as (place of the first, values); no more than 16 at a time."""
+    """Return the lower bits of 32 values as (index of the first, values), 16 at most at a time."""
     step = min(k.lanes, 16)
     for n in range(0, 32, step):
         yield n, (_bytes(quants, sub // 4 * 32 + n, step) >> (2 * (sub % 4))) & 3
@@ -110,5 +110,5 @@ def _block_grid(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
 
 
 def _bytes(src: Ptr, at: int, count: int) -> Value:
-    """Unsigned bytes as int32."""
+    """Load unsigned bytes as int32."""
     return src.cast(i8).load(at, count).to(i32, signed=False)

@@ -25,7 +25,7 @@ def gemm_float(
     epilogue: Epilogue,
     tile: int = 0,
 ) -> None:
-    """float32 activations `x` [tokens, x_stride] times f32, f16 or bf16 panels; unit = panel."""
+    """Multiply float32 rows `x` [tokens, x_stride] by f32, f16 or bf16 panels; unit = panel."""
     product = float_product(k, fmt, epilogue, depth, tile)
     panel_bytes = depth * FORMATS[fmt].panel_block_bytes(k.lanes)
     with k.units() as unit:
@@ -36,7 +36,7 @@ def gemm_float(
 def float_product(
     k: Kernel, fmt: str, epilogue: Epilogue, depth: Value | int, tile: int = 0
 ) -> TileGemm:
-    """Products with panels of floats: tiles of twice as many tokens."""
+    """Return the product with panels of floats: tiles of twice as many tokens."""
     lanes, most = k.lanes, 2 * (tile or tile_tokens(k.target))
     step_bytes = FORMATS[fmt].panel_block_bytes(lanes)
     steps = max(1, LINE // step_bytes)  # of a line

@@ -1,4 +1,4 @@
-"""Grids of IQ2 and IQ1: which eight digits, 0 to 2, a place in the file stands for.
+"""Grids of IQ2 and IQ1: an index in the file selects eight digits, 0 to 2.
 
 A digit is a magnitude in IQ2 and one of -1, 0, 1 in IQ1. A grid has 256 to 2,048 of the 6,561 ways
 to choose eight. Read as a number to base 3, the least digit first, its entries ascend: here is for
@@ -63,7 +63,7 @@ _CHOSEN = {
 
 
 def entries(fmt: str) -> np.ndarray:
-    """The grid of `fmt`: uint8 [entries, 8], digits."""
+    """Return the grid of `fmt`: uint8 [entries, 8], digits."""
     name = "iq1" if fmt.startswith("iq1") else fmt
     bits = np.unpackbits(
         np.frombuffer(base64.b85decode(_CHOSEN[name]), np.uint8), bitorder="little"
@@ -73,12 +73,12 @@ def entries(fmt: str) -> np.ndarray:
 
 
 def words(k: Kernel, fmt: str) -> Ptr:
-    """The grid as constants of the kernel: two int32 of four bytes for each entry."""
+    """Return the grid as constants of the kernel: two int32 of four bytes for each entry."""
     return grids.constants(k, f"grid_{fmt}", entries(fmt).view("<i4").reshape(-1).tolist())
 
 
 def half_float(fmt: str, block: Ptr) -> Value:
-    """The bits of a block's fp16 scale: int16."""
+    """Return the bits of a block's fp16 scale: int16."""
     if fmt != "iq1_m":
         return block.cast(i16).load()
     tops = [_word(block, 48 + 2 * n) & 0xF000 for n in range(4)]
@@ -86,7 +86,7 @@ def half_float(fmt: str, block: Ptr) -> Value:
 
 
 def places(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
-    """A block of the file as places in `codebook.TABLES`: [activation block][K-group] int32 words.
+    """Unpack a file block to indices into `codebook.TABLES`: [activation block][K-group] int32.
 
     A byte of a word is the digit of a weight, with 4 for its sign.
     """
@@ -104,7 +104,7 @@ def places(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
 
 
 def _eights(fmt: str, block: Ptr, sub: int) -> tuple[list[Value], list[Value]]:
-    """Of an activation block: for each eight weights the place in the grid, and 8 bits of signs."""
+    """Return, for each eight weights of an activation block, the grid index and 8 sign bits."""
     if fmt == "iq2_xxs":
         word = block.at(6 + 8 * sub).cast(i32).load()
         sevens = [(word >> (7 * n)) & 0x7F for n in range(4)]
@@ -126,7 +126,7 @@ def _eights(fmt: str, block: Ptr, sub: int) -> tuple[list[Value], list[Value]]:
 
 
 def scales(fmt: str, block: Ptr) -> list[Value]:
-    """For each activation block s, or for its halves s | s' << 4: a weight has 2 s + 1 times d."""
+    """Return s for each activation block, or s | s' << 4 for its halves; a weight has 2 s + 1."""
     if fmt == "iq2_xxs":
         return [(block.at(6 + 8 * n).cast(i32).load() >> 28) & 15 for n in range(8)]
     if fmt == "iq1_s":
@@ -138,7 +138,7 @@ def scales(fmt: str, block: Ptr) -> list[Value]:
 
 
 def halves(fmt: str, packed: Value) -> list[Value]:
-    """What stands in an int32 of `scales`, 2 s + 1: of an activation block or of its halves."""
+    """Unpack an int32 of `scales` to 2 s + 1: of an activation block or of its halves."""
     low = ((packed & 15) << 1) | 1
     return [low, ((packed >> 4) << 1) | 1] if fmt in PAIRED else [low]
 
@@ -152,12 +152,12 @@ def _word(block: Ptr, at: int) -> Value:
 
 
 def _even(seven: Value) -> Value:
-    """Eight signs from seven: the last is what makes their number even."""
+    """Complete seven signs to eight: the last makes their number even."""
     return seven | (grids.parity(seven) << 7)
 
 
 def half_float_reference(fmt: str, data: np.ndarray) -> np.ndarray:
-    """data: uint8 [blocks, file bytes] -> uint16 [blocks], the bits of the fp16 scales."""
+    """Return the fp16 scale bits: data uint8 [blocks, file bytes] -> uint16 [blocks]."""
     if fmt != "iq1_m":
         return _words(data[:, :2])[:, 0]
     tops = _words(data[:, 48:]) >> 12 << np.array([0, 4, 8, 12], np.uint16)
@@ -165,7 +165,7 @@ def half_float_reference(fmt: str, data: np.ndarray) -> np.ndarray:
 
 
 def reference(fmt: str, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 [blocks, file bytes] -> `scales` uint8 [blocks, 8], `places` uint8 [blocks, 256]."""
+    """Unpack uint8 [blocks, file bytes] -> `scales` uint8 [blocks, 8], indices [blocks, 256]."""
     start = 0 if fmt == "iq1_m" else 2
     low = data[:, start : start + 32].astype(np.uint16)
     if fmt == "iq2_xxs":
@@ -199,6 +199,6 @@ def _words(data: np.ndarray) -> np.ndarray:
 
 
 def _all_signs(sevens: np.ndarray) -> np.ndarray:
-    """Numbers of seven bits, any shape -> the eight bits of each: [..., 8]."""
+    """Complete numbers of seven bits, any shape -> the eight sign bits of each: [..., 8]."""
     bits = sevens[..., None] >> np.arange(7, dtype=sevens.dtype) & 1
     return np.concatenate([bits, bits.sum(-1, keepdims=True) & 1], axis=-1)

@@ -52,11 +52,11 @@ PARTS: dict[str, dict[str, int]] = {
 def pack_block(  # noqa: C901 - one arm for each format
     k: Kernel, fmt: str, src: Ptr, out: Ptr, at: dict[str, int], where: Value, keep: Value
 ) -> None:
-    """One block of one row into its lane `where`; `keep` is int16 -1, or 0 for a padding row."""
+    """Pack one block of a row into its lane `where`; `keep` is int16 -1, or 0 for padding."""
     lanes = k.lanes
 
     def put(part: str, n: int, value: Value) -> None:
-        """`value` as the row's n-th of a part."""
+        """Store `value` as the row's n-th of a part."""
         out.at(at[part]).cast(value.type).store(where + n * 2 * lanes, value)
 
     def byte(n: int) -> Value:
@@ -66,7 +66,7 @@ def pack_block(  # noqa: C901 - one arm for each format
         return src.at(start).cast(i32)
 
     def put_three_bits(sub: int, q: list[Value]) -> None:
-        """The K-groups of an activation block, three bits a byte."""
+        """Store the K-groups of an activation block, three bits a byte."""
         put("quant", 3 * sub, q[0] | (q[1] << 3) | ((q[6] & 0x03030303) << 6))
         put("quant", 3 * sub + 1, q[2] | (q[3] << 3) | ((q[7] & 0x03030303) << 6))
         tops = ((q[6] & 0x04040404) << 4) | ((q[7] & 0x04040404) << 5)
@@ -116,12 +116,12 @@ def pack_block(  # noqa: C901 - one arm for each format
 
 
 def _two_bits(words: Ptr, sub: int, group: int) -> Value:
-    """K-group `group` of activation block `sub` from the file's words of two bits a value."""
+    """Unpack K-group `group` of activation block `sub` from the file's two-bit words."""
     return (words.load(sub // 4 * 8 + group) >> (2 * (sub % 4))) & 0x03030303
 
 
 def q3_scales(packed: list[Value]) -> list[Value]:
-    """The 16 scales, -32..31, that 12 bytes hold in 6 bits each (32 added)."""
+    """Unpack the 16 scales, -32..31, that 12 bytes hold in 6 bits each (32 added)."""
     scales = []
     for n in range(16):
         low = packed[n] & 15 if n < 8 else packed[n - 8] >> 4
@@ -131,7 +131,7 @@ def q3_scales(packed: list[Value]) -> list[Value]:
 
 
 def xs_scales(high: Value, low: list[Value]) -> list[Value]:
-    """The 8 scales of IQ4_XS, -32..31: four bits each in 4 bytes, two each in `high`."""
+    """Unpack the 8 scales of IQ4_XS, -32..31: four bits each in 4 bytes, two each in `high`."""
     scales = []
     for n in range(8):
         four = (low[n // 2] >> (4 * (n % 2))) & 15
@@ -140,7 +140,7 @@ def xs_scales(high: Value, low: list[Value]) -> list[Value]:
 
 
 def three_bits(words: list[list[Value]]) -> Iterator[list[Value]]:
-    """The eight K-groups of an activation block, 0 to 7 a byte, from its three words.
+    """Unpack the eight K-groups of an activation block, 0 to 7 a byte, from its three words.
 
     words: for each of them both halves of a panel, as the groups have them.
     """
@@ -156,7 +156,7 @@ PanelWriter = Callable[[str, np.ndarray], None]
 
 
 def reference(place: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> None:
-    """What `pack_block` makes of one row: data uint8 [blocks, file bytes].
+    """Pack one row as `pack_block` does: data uint8 [blocks, file bytes].
 
     A padding row (`inside` false) keeps what its scales multiply, but not the scales.
     """
@@ -192,7 +192,7 @@ def reference(place: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> N
 
 
 def grid_reference(data: np.ndarray, fmt: str) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 [blocks, file bytes] -> scales uint8 [blocks, 8], places in a table [blocks, 256]."""
+    """Unpack uint8 [blocks, file bytes] -> scales uint8 [blocks, 8], indices [blocks, 256]."""
     grid, qs = np.array(grids.entries(fmt), np.uint8), data[:, 2:66].astype(np.uint16)
     if fmt == "iq3_s":
         tops = np.unpackbits(data[:, 66:74], axis=1, bitorder="little")
@@ -210,13 +210,13 @@ def grid_reference(data: np.ndarray, fmt: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _two_bits_reference(packed: np.ndarray) -> np.ndarray:
-    """uint8 [blocks, 64] -> values 0..3, uint8 [blocks, activation block, K-group, 4]."""
+    """Unpack uint8 [blocks, 64] -> values 0..3, uint8 [blocks, activation block, K-group, 4]."""
     halves = packed.reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
     return halves.reshape(-1, 8, 8, 4)
 
 
 def _three_bits_reference(q: np.ndarray) -> np.ndarray:
-    """uint8 [blocks, activation block, K-group, 4], 0 to 7 -> words, uint8 [blocks, 24, 4]."""
+    """Pack uint8 [blocks, activation block, K-group, 4], 0 to 7 -> words, uint8 [blocks, 24, 4]."""
     words = q[:, :, 0:6:2] | q[:, :, 1:6:2] << 3
     words[:, :, :2] |= (q[:, :, 6:] & 3) << 6
     words[:, :, 2] |= (q[:, :, 6] >> 2) << 6 | (q[:, :, 7] >> 2) << 7
@@ -224,14 +224,14 @@ def _three_bits_reference(q: np.ndarray) -> np.ndarray:
 
 
 def q3_scales_reference(packed: np.ndarray) -> np.ndarray:
-    """uint8 [blocks, 12] -> int8 [blocks, 16]."""
+    """Unpack uint8 [blocks, 12] -> int8 [blocks, 16]."""
     low = np.concatenate([packed[:, :8] & 15, packed[:, :8] >> 4], axis=1)
     top = packed[:, None, 8:] >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
     return ((low | top.reshape(-1, 16) << 4).astype(np.int8) - 32).astype(np.int8)
 
 
 def xs_scales_reference(packed: np.ndarray) -> np.ndarray:
-    """uint8 [blocks, 6] -> int8 [blocks, 8]."""
+    """Unpack uint8 [blocks, 6] -> int8 [blocks, 8]."""
     high = np.ascontiguousarray(packed[:, :2]).view("<u2")
     low = np.stack([packed[:, 2:] & 15, packed[:, 2:] >> 4], axis=2).reshape(-1, 8)
     top = (high >> np.arange(0, 16, 2) & 3).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The K-quants as their quantizer sees them, and how the bytes of a super-block lie in a file."""
+"""The K-quants as their quantizer sees them, and the byte layout of a super-block in a file."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class KType:
 
     @property
     def middle(self) -> int:
-        """The q that stands for 0 where there is no min."""
+        """The q that represents 0 where there is no min."""
         return (self.most + 1) // 2
 
     @property
     def grids(self) -> list[float]:
-        """Numbers of steps that the sub-block's range, or its farthest weight, is divided into."""
+        """Step counts that divide the sub-block's range, or its largest magnitude."""
         reach = self.most if self.mins else self.middle
         finest = reach - min(3.0, reach / 2)
         width = reach + 1 - finest
@@ -71,7 +71,7 @@ def _lanes_of(value: Value, order: Iterable[int]) -> Value:
 def _store_q45(
     k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
 ) -> None:
-    """Q4_K and Q5_K: d, e, 12 bytes of six-bit scales and mins, (fifth bits,) nibbles."""
+    """Store Q4_K or Q5_K: d, e, 12 bytes of six-bit scales and mins, (fifth bits,) nibbles."""
     for n, value in enumerate(halves):
         _store_half(k, out, 2 * n, value)
     a, b = (v.to(i32) for v in whole)
@@ -90,7 +90,7 @@ def _store_q45(
 
 
 def _quarters(q: Value, shift: int) -> Value:
-    """Lane (half, quarter, part) of 16 -> lane (half, part) of 4: the quarters' bits in one byte.
+    """Merge lane (half, quarter, part) of 16 -> lane (half, part) of 4, four quarters a byte.
 
     Weight 128 half + 32 quarter + 16 part + i is in lane (half, quarter, part), byte 32 half +
     16 part + i of a file's pairs of bits.
@@ -107,7 +107,7 @@ def _quarters(q: Value, shift: int) -> Value:
 def _store_q6(
     k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
 ) -> None:
-    """Q6_K: low nibbles, high pairs of bits, int8 scales, d."""
+    """Store Q6_K: low nibbles, high pairs of bits, int8 scales, d."""
     with k.range(0, 16, name="store") as i:
         q = quant(i * 16).to(i32)
         first = [8 * half + 2 * quarter + part
@@ -122,7 +122,7 @@ def _store_q6(
 def _store_q3(
     k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
 ) -> None:
-    """Q3_K: third bits, pairs of low bits, 12 bytes of six-bit scales, d."""
+    """Store Q3_K: third bits, pairs of low bits, 12 bytes of six-bit scales, d."""
     with k.range(0, 16, name="store") as i:
         q = quant(i * 16).to(i32)
         third = q >> 2
@@ -143,7 +143,7 @@ def _store_q3(
 def _store_q2(
     k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
 ) -> None:
-    """Q2_K: 16 bytes of scales and mins, pairs of bits, d, e."""
+    """Store Q2_K: 16 bytes of scales and mins, pairs of bits, d, e."""
     scatter(out, 1, whole[0].to(i32) | whole[1].to(i32) << 4)
     with k.range(0, 16, name="store") as i:
         scatter(out.at(i + 16), 16, _quarters(quant(i * 16).to(i32), 2))

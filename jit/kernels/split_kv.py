@@ -1,4 +1,4 @@
-"""Attention whose chunks are shared out too, for passes with fewer KV heads than threads.
+"""Split-KV attention: chunks are parallel too, for passes with fewer KV heads than threads.
 
 `attention_partial` computes what a chunk gives to the rows of a tile (m_c, l_c, o_c) and leaves it
 in memory; after a barrier `attention_reduce` puts the chunks of a row together, in the same order
@@ -40,7 +40,7 @@ _MOST, _TOTAL, _UNIT = range(3)  # of a row's part_stats
 
 
 def entries_of(tiles: np.ndarray, heads: int, window: int = 0) -> tuple[int, np.ndarray]:
-    """Give the walks of a pass their part rows; how many there are, and the entries of all.
+    """Assign part rows to the walks of a pass; return their number, and the entries of all.
 
     tiles int64 [tiles, TILE_SLOTS], walks of joined ones among them: slot PART is written, alike
     for every window. Entries int64 [count, 2], of a walk and a chunk each, as `attention_partial`
@@ -89,7 +89,7 @@ def attention_partial(
     cap: float = 0.0,
     value_dim: int = 0,
 ) -> None:
-    """Unit = (kv head, entry), entry fastest. The rest as for `attention`.
+    """Attend to single chunks; unit = (kv head, entry), entry fastest. The rest as for `attention`.
 
     entries int64 [count[0], 2]: a walk, and one of the chunks that it meets.
     """
@@ -107,7 +107,7 @@ def attention_partial(
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
-    """A chunk's result, left for `attention_reduce`."""
+    """A chunk's result, stored for `attention_reduce`."""
 
     walk: Walk
     line: Value
@@ -149,7 +149,7 @@ def attention_reduce(
     sink: bool = False,
     value_dim: int = 0,
 ) -> None:
-    """Unit = (row of the pass, head), head fastest; `out` float32 [tokens, out_stride].
+    """Merge parts; unit = (row of the pass, head), head fastest; `out` float32 [rows, out_stride].
 
     rows, tiles: as `batch.py` has them; sinks: as for `attention`.
     """

@@ -1,4 +1,4 @@
-"""Cutting a pass's tokens into register tiles, which all products and attention do."""
+"""Partition of a pass's tokens into register tiles, for products and attention."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ where they are, which columns of out counted in panels)."""
 
 
 def tile_tokens(target: CpuTarget) -> int:
-    """Tokens in a register tile of two vectors: their sums take four registers each.
+    """Return the tokens of a register tile of two vectors: their sums take four registers each.
 
     Measured on a Zen 5: with 32 registers 6 ran at 0.82 of the int8 peak, 5 and 7 at 0.82 and 0.79;
     with 16, 3 for a dot product of one instruction and 2 where it needs registers in between.
@@ -36,7 +36,7 @@ def tile_tokens(target: CpuTarget) -> int:
 
 
 def quant_tile_tokens(target: CpuTarget) -> int:
-    """The same for quantized weights, which 16 registers hold four tokens of, too.
+    """Return the tokens of a tile for quantized weights, four of which fit in 16 registers, too.
 
     There the sums of a block spill, but its weights are unpacked for more tokens. AVX2 on a Zen 4:
     four tokens take 0.74 to 0.85 (Q2_K, Q3_K, IQ3, IQ2, IQ1) of the time of two tiles of two or
@@ -46,7 +46,7 @@ def quant_tile_tokens(target: CpuTarget) -> int:
 
 
 def single_tile_tokens(target: CpuTarget) -> int:
-    """Tokens up to which a pass is one tile, though not all of its sums fit into the registers.
+    """Return up to how many tokens a pass is one tile, though its sums exceed the registers.
 
     Measured on a Cascade Lake: one tile of 7, 8, 9 tokens in place of two runs 1.25, 1.17 and 1.11
     times as fast with Q4_0 from a core's own cache, 1.5 times with Q8_0. A small tile waits for its
@@ -57,7 +57,7 @@ def single_tile_tokens(target: CpuTarget) -> int:
 
 
 def rows_in_order(x: Ptr, x_stride: Value | int, out: Ptr, out_stride: Value) -> RowPointers:
-    """Rows of x and out one after the other."""
+    """Return a function that maps tiles to consecutive rows of x and out."""
 
     def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
         # One address for all rows: with the depth constant, a row is a displacement.
@@ -71,7 +71,7 @@ def rows_in_order(x: Ptr, x_stride: Value | int, out: Ptr, out_stride: Value) ->
 def for_tiles(
     k: Kernel, count: Value, most: int, body: Callable[[Value, int], None], least: int = 1
 ) -> None:
-    """Cut `count` tokens into the fewest tiles of at most `most`, as equal as can be.
+    """Split `count` tokens into the fewest tiles of at most `max_tokens`, as equal as possible.
 
     `body(first, tokens)` is emitted once for each tile size; 8 tokens become 4 + 4, not 7 + 1,
     since a tile costs nearly the same whatever its size. `least` promises that no tile is smaller
@@ -88,7 +88,7 @@ def for_numbered_tiles(
     least: int = 1,
     max_single_tile: int = 0,
 ) -> None:
-    """As `for_tiles`, with `body(first, tokens, which tile)`; `max_single_tile` tokens are one."""
+    """Call `body(first, tokens, which tile)` as `for_tiles`; `max_single_tile` tokens are one."""
     # One division for all tiles: on some CPUs it takes as long as dozens of dot products.
     tiles = (count + (most - 1)) // most
     if max_single_tile > most:
@@ -113,7 +113,7 @@ def for_unpacked_tiles(
     unpack: Callable[[], Ptr],
     max_single_tile: int,
 ) -> None:
-    """As `for_numbered_tiles`: from `many` tokens on with an unpacked panel, in tiles of `most`."""
+    """Tile as `for_numbered_tiles`; from `many` tokens on unpacked, in tiles of `max_tokens`."""
     with k.if_(count < many):
         single = min(max_single_tile, many - 1)
         for_numbered_tiles(k, count, most, lambda f, n, at: body(f, n, at, None), 1, single)
@@ -132,13 +132,13 @@ class PanelTile(ABC):
 
     @abstractmethod
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
-        """A panel's weights as bytes, for all tiles to read."""
+        """Unpack a panel's weights to bytes, for all tiles to read."""
 
     @abstractmethod
     def products(
         self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """Add the products of `rows` with a panel to `sums`; from `unpacked` if it is given."""
+        """Add the products of `rows` with a panel to `sums`; from `unpacked` if given."""
 
     def emit(
         self,
@@ -149,7 +149,7 @@ class PanelTile(ABC):
         unit: Value,
         unpacked: Ptr | None,
     ) -> None:
-        """The products of `rows` with a panel, to where the epilogue puts them."""
+        """Multiply `rows` by a panel and apply the epilogue."""
         sums = [[self.k.var(self.k.zeros(f32, self.lanes)) for _ in range(2)] for _ in rows]
         ask_outputs(self.k, self.epilogue, outs, unit)
         self.products(panel, prefetcher, rows, sums, unpacked)
@@ -157,7 +157,7 @@ class PanelTile(ABC):
 
 
 class SuperTile(PanelTile):
-    """The same of a format whose blocks have 256 values of each row (`panels_k.py`).
+    """The tile of a format whose blocks have 256 values of each row (`panels_k.py`).
 
     Attributes:
         at: where the parts of a panel's block begin.
@@ -185,7 +185,7 @@ def panel_product(
     max_single_tile: int,
     silent: int | None = None,
 ) -> TileGemm:
-    """Products in tiles of at most `most` tokens.
+    """Return the product in tiles of at most `max_tokens` tokens.
 
     unpack_from: tokens from which a panel is unpacked into `scratch`; 0: it never is. silent:
     tokens up to which nothing is prefetched; None: every pass prefetches.
