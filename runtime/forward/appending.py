@@ -1,4 +1,4 @@
-"""Keys and values of rows that do not attend: what a layer has to know of tokens before it drafts.
+"""Keys and values of rows that do not attend: the cache entries a drafting layer needs.
 
 A pass of the model keeps a draft head's KV cache in step with its own, and nobody needs what the
 head makes of these rows. So they have one "query" for each key, which is the key once more.
@@ -18,7 +18,7 @@ from .tensors import Activation, AttentionSpec, QuantizedActivation, padded
 
 
 def row_before(g: GraphBuilder, x: Activation, name: str) -> Activation:
-    """Keep the rows of x, and have that of the position before: zeros before the first."""
+    """Store the rows of x; return those of the previous positions, zeros before the first."""
     out, width = g.row(name, x.width), padded(x.width)
     assert g.kv.kept == width, "pages have room for such rows"
     args = [x.data, BASE, g.kv.kept_offset, x.stride, g.rows]
@@ -61,7 +61,7 @@ def append(
 def append_latent(
     g: GraphBuilder, kv: Activation, weight: np.ndarray, rule: AttentionSpec, eps: float
 ) -> None:
-    """Append the latent in rows `kv`, normed, and the key's rotated dims that follow it there."""
+    """Append the latent in rows `kv`, normed, and the rotated dims of the key that follow it."""
     heads, layout = rule.heads or g.heads, g.kv
     unread = g.buffers.get("appended", g.most_tokens, heads.head_dim)
     cos, sin = layout.tables[rule.table or 0]

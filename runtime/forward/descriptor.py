@@ -1,4 +1,4 @@
-"""What is set before a pass: whose rows it computes, and how much work each op has.
+"""The descriptor of a pass, written before it runs: its rows, and the units of each op.
 
 Kernels read the rows and tiles of a pass as `jit/kernels/batch.py` has them. The units of an op are
 a multiple of one of the pass's counts; whoever writes more of the descriptor adds a count of its
@@ -55,7 +55,7 @@ class Tiling:
 
 
 class PassDescriptor:
-    """The descriptor of a pass of up to `most_tokens` tokens.
+    """The descriptor of a pass of up to `max_tokens` tokens.
 
     Attributes:
         rows, tiles, runs: whose rows a pass computes, as `jit/kernels/batch.py` has it.
@@ -95,7 +95,7 @@ class PassDescriptor:
         panels: np.ndarray | None = None,
         shared: SharedPrefix | None = None,
     ) -> None:
-        """This pass computes the rows of `spans`, `most_tokens` at most.
+        """Describe a pass over the rows of `spans`, `max_tokens` at most.
 
         panels: of the output head, those that are wanted; None: all. shared: what the sequences of
         these spans have in common, and may read together.
@@ -117,7 +117,7 @@ class PassDescriptor:
             hit[0] = 0
 
     def _one_row(self, span: Span) -> tuple[int, int, int]:
-        """The descriptor of one row: the other slots are zeros for good."""
+        """Describe one row: the other slots are always zero."""
         row, tile, ids, _ = self._fast
         ids[0] = span.ids[0]
         row[ROW_POSITION], row[ROW_TABLE] = span.start, span.table
@@ -125,7 +125,7 @@ class PassDescriptor:
         return 1, span.outputs, 1
 
     def _rows(self, spans: Sequence[Span]) -> tuple[int, int, int]:
-        """Write the descriptor; numbers of rows, of wanted ones and of tiles."""
+        """Write the descriptor; return the numbers of rows, of rows with logits, and of tiles."""
         at = outputs = 0
         _, _, one, rows = self._fast
         places: list[tuple[int, int, int]] = []
@@ -143,7 +143,7 @@ class PassDescriptor:
         return at, outputs, self._table.describe(places, self._shared_prefix)
 
     def _list_panels(self, panels: np.ndarray | None, usual: int) -> int:
-        """Take these panels of the output head, or all again; how many."""
+        """Select these panels of the output head, or all; return their number."""
         self.panels[: self._listed] = np.arange(self._listed)
         self._listed = 0 if panels is None else len(panels)
         if panels is None:
@@ -159,7 +159,7 @@ class PassDescriptor:
     # --- what a pass is asked for while it is built
 
     def units(self, count: int, times: int = 1) -> np.ndarray:
-        """`times` one of the pass's counts, as each pass sets it: int64 [1]."""
+        """Return `times` one of the pass's counts, updated by each pass: int64 [1]."""
         found = self._units.get((count, times))
         if found is None:
             found = self._units[count, times] = aligned(8, np.int64)[:1]
@@ -168,7 +168,7 @@ class PassDescriptor:
         return found
 
     def counted(self, describe_more: Describe) -> int:
-        """One more count of each pass: what `describe_more` makes of its spans and earlier counts.
+        """Add a count, updated by each pass: `describe_more` computes it from spans and counts.
 
         It may write what kernels read of the pass.
         """
@@ -177,14 +177,14 @@ class PassDescriptor:
         return len(self._counts) - 1
 
     def units_of_runs(self, parts: int) -> np.ndarray:
-        """Units of an op on each of so many parts of each of `runs`."""
+        """Return the units of an op on each of so many parts of each of `runs`."""
         self._runs = self._runs or self.counted(
             lambda spans, _: describe_runs(self.runs, _places(spans))
         )
         return self.units(self._runs, parts)
 
     def tiling(self, heads: HeadShape) -> Tiling:
-        """The tiles for heads of this shape. Those of one row are alike for all."""
+        """Return the tiles for heads of this shape; those of one row are equal for all shapes."""
         if heads not in self._tilings:
             table, count = self._table, TILES
             if not self.decode:
@@ -203,5 +203,5 @@ class PassDescriptor:
 
 
 def _places(spans: Sequence[Span]) -> list[tuple[int, int, int]]:
-    """The same as `describe` takes them."""
+    """Convert spans to the form that `describe` takes."""
     return [(span.start, len(span.ids), span.table) for span in spans]

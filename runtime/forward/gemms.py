@@ -1,4 +1,4 @@
-"""GEMMs on the tape, and what enters them: which kernel, which buffer, who does which panel."""
+"""GEMMs on the tape and the preparation of their inputs: kernels, buffers, shares of panels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DECODE_CHUNKS = 0  # in a decode a panel is read at the speed of memory, whoever
 
 
 class GemmBuilder(PassDescriptor):
-    """What a graph needs to put GEMMs on its tape."""
+    """The part of a graph builder that puts GEMMs on the tape."""
 
     def __init__(
         self,
@@ -112,12 +112,12 @@ class GemmBuilder(PassDescriptor):
         return QuantizedRows(data, width)
 
     def _in_tiles(self, w: Matrix) -> bool:
-        """Whether passes of this graph take GEMMs with `w` to AMX tiles."""
+        """Return whether passes of this graph run GEMMs with `w` on AMX tiles."""
         wide = not self.decode and self.most_tokens >= gemm_amx.FROM
         return wide and not w.experts and gemm_amx.takes(w.format.name, self.target)
 
     def _arrange(self, name: str, rows: QuantizedRows, width: int) -> QuantizedRows:
-        """Lay quantized rows out for tiles, too. The op that made them needs no barrier before."""
+        """Rearrange quantized rows for tiles, too. The op that wrote them needs no barrier."""
         blocks = -(-width // activations.BLOCK)
         size = gemm_amx.tiles_bytes(gemm_amx.ROWS, blocks)
         tiles = self.buffers.get(name, -(-self.most_tokens // gemm_amx.ROWS), size, np.uint8)
@@ -129,7 +129,7 @@ class GemmBuilder(PassDescriptor):
     def before_experts(
         self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
     ) -> None:
-        """A GEMM by experts follows: for graphs that look at what enters it."""
+        """Handle a GEMM by experts that follows, for graphs that observe its input."""
 
     def _gemm(
         self,
@@ -163,7 +163,7 @@ class GemmBuilder(PassDescriptor):
         self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
 
     def _gated(self, name: str, w: Matrix, x: QuantizedActivation, *ways: Epilogue) -> Activation:
-        """Gate and up at once where one matrix has both, else one after the other."""
+        """Compute gate and up at once where one matrix has both, else one after the other."""
         out, (fused, after) = self.row(name, w.rows), ways
         if w.up is None:
             self._gemm(name, w, x, out, fused)
@@ -173,7 +173,7 @@ class GemmBuilder(PassDescriptor):
         return out
 
     def _head(self, w: Matrix, x: QuantizedActivation, out: np.ndarray) -> None:
-        """The GEMM with the output head, of the panels that the pass takes."""
+        """Add the GEMM with the output head, over the panels that the pass selects."""
         form = w.format
         rows = x.forms[w.activation(self.target)]
         scratch = gemm_dispatch.scratch_bytes(form.name, w.depth, self.target)
@@ -192,7 +192,7 @@ class GemmBuilder(PassDescriptor):
         most: int,
         barrier: bool,
     ) -> None:
-        """A GEMM whose panels, up to `most`, the threads share out."""
+        """Add a GEMM whose panels, up to `max_units`, the threads share."""
         # Decode streams: one contiguous range of panels for each thread reads fastest, and so it
         # does in prefill until a thread has done its own.
         chunks = DECODE_CHUNKS if self.decode else CHUNKS
@@ -204,12 +204,12 @@ class GemmBuilder(PassDescriptor):
         )
 
     def scratch(self, name: str, nbytes: int) -> np.ndarray | PerThread:
-        """Memory of each thread's own that lasts for one op."""
+        """Allocate per-thread memory that lasts for one op."""
         own = self.memory(name, 1, nbytes, np.uint8, replicated=True)
         return replace(own, scratch=True) if isinstance(own, PerThread) else own
 
     def row(self, name: str, width: int, each: int = 1, *, replicated: bool = False) -> Activation:
-        """A buffer for an activation, or one for each thread."""
+        """Return a buffer for an activation, or one for each thread."""
         rows = self.most_tokens * each
         data = self.memory(name, rows, padded(width), replicated=replicated)
         return Activation(data, width, each)
@@ -217,7 +217,7 @@ class GemmBuilder(PassDescriptor):
     def memory(
         self, name: str, rows: int, width: int, dtype: type = np.float32, *, replicated: bool
     ) -> np.ndarray | PerThread:
-        """An array of the workspace, or one for each thread."""
+        """Return an array of the workspace, or one for each thread."""
         if not replicated:
             return self.buffers.get(name, rows, width, dtype)
         names = [f"{name}.{t}" for t in range(self.tape.threads)]

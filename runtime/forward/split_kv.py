@@ -1,4 +1,4 @@
-"""A pass whose attention is shared out by parts of the KV cache, not by KV heads alone.
+"""A pass whose attention is split by parts of the KV cache, not by KV heads alone.
 
 For few tokens of a model with fewer KV heads than threads, or with a number of them that does not
 come out even. It costs two barriers a layer in decode, one in a prefill, and memory for the parts'
@@ -49,13 +49,13 @@ class SplitKVGraph(GraphBuilder):
         self._parts: dict[tuple[HeadShape, int], tuple[np.ndarray, int]] = {}
 
     def fits(self, spans: Sequence[Span]) -> bool:
-        """Whether a pass has few enough rows, and little enough cache before them."""
+        """Return whether a pass has few enough rows, and little enough cache before them."""
         ends = [(len(span.ids), -(-(span.start + len(span.ids)) // PAGE)) for span in spans]
         rows = sum(count * chunks for count, chunks in ends) * self.heads.heads
         return sum(count for count, _ in ends) <= self.most_tokens and rows <= self.most_rows
 
     def _entries(self, tiling: Tiling, window: int) -> tuple[np.ndarray, int]:
-        """What `attention_partial` does in layers of one window: int64 [most, 2], and how many."""
+        """Return the work of `attention_partial` for one window: int64 [max_entries, 2], count."""
         entries, heads = aligned((self._most_entries, 2), np.int64), tiling.heads.heads
 
         def describe(_: Sequence[Span], counts: Sequence[int]) -> int:

@@ -41,7 +41,7 @@ class TileTable:
     """
 
     def __init__(self, most_tokens: int, group: int, least: int) -> None:
-        """least: of joined tiles, so many at least where there are any."""
+        """Create the table; least: the minimum number of joined tiles, if there are any."""
         self._most, self._tile = most_tokens, token_tile(group)
         self.joined = joined_tile(group), least
         # Behind rows: places of joined tiles. Of those each row has one walk of its own, and what
@@ -57,7 +57,7 @@ class TileTable:
         self._count = 0
 
     def describe(self, places: Sequence[Place], shared: SharedPrefix | None = None) -> int:
-        """Write the rows and tiles of a pass; the number of tiles."""
+        """Write the rows and tiles of a pass; return the number of tiles."""
         if shared is not None and shared is self._shared and self._starts:
             self._move(places)
             return self._count
@@ -73,7 +73,7 @@ class TileTable:
         return self._count
 
     def _move(self, places: Sequence[Place]) -> None:
-        """As in the last pass one row of each sequence, at other positions of the same pages."""
+        """Update the last pass's descriptor: one row of each sequence, at other positions."""
         rows, tiles = self.fast
         row = ROW_POSITION
         for (start, _, _), slot in zip(places, self._starts, strict=True):
@@ -81,7 +81,7 @@ class TileTable:
             row += ROW_SLOTS
 
     def _join_tiles(self, places: Sequence[Place], shared: SharedPrefix, made: int) -> None:
-        """Put joined tiles in the place of tiles of few rows."""
+        """Replace tiles of few rows by joined tiles."""
         joined = shared.tiles(*self.joined)
         counts = np.array([count for _, count, _ in places])
         alone = np.ones(len(places), bool)
@@ -107,7 +107,7 @@ class TileTable:
         at: int,
         starts: list[int],
     ) -> None:
-        """Write joined tiles from number `at` on, and their walks behind them.
+        """Write joined tiles from number `at` on, and their walks after them.
 
         starts: where the position of each span's first row stands is written there.
         """

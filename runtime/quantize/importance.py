@@ -1,4 +1,4 @@
-"""Importance matrices: how much each column of a weight matrix matters, from `triplepoint imatrix`.
+"""Importance matrices: the weight of each column of a matrix, from `triplepoint imatrix`.
 
 Two forms are read: GGUF files (tensors NAME.in_sum2 and NAME.counts: sums of the squares of what
 entered the product, and how many rows were summed), and the older binary ones of llama.cpp:
@@ -24,7 +24,7 @@ _MOST_VALUES = 1 << 28
 
 
 class Importance:
-    """The file at `path`.
+    """An importance matrix file.
 
     Attributes:
         columns: by tensor name, float32 [matrices, columns], each with mean 1. Experts that nothing
@@ -37,7 +37,7 @@ class Importance:
 
     @classmethod
     def read(cls, path: str | Path) -> Importance:
-        """Raises ModelError when it is no such file, or a damaged one."""
+        """Read the file; raises ModelError when it is damaged or of another format."""
         path = Path(path)
         try:
             with path.open("rb") as file:
@@ -50,7 +50,7 @@ class Importance:
         return cls(path, means)
 
     def of(self, name: str, matrices: int, width: int) -> np.ndarray | None:
-        """float32 [matrices, width] for tensor `name`, None when it is not in the file.
+        """Return float32 [matrices, width] for tensor `name`, None when it is not in the file.
 
         Raises:
             ModelError: it is for a tensor of another shape.
@@ -67,7 +67,7 @@ class Importance:
 
 
 def _relative(means: np.ndarray) -> np.ndarray:
-    """Divided by the mean of each matrix, and none quite zero."""
+    """Divide by the mean of each matrix, and keep all above zero."""
     scale = means.mean(1, keepdims=True)
     even = np.where(scale > 0, means / np.where(scale > 0, scale, 1), 1.0)
     return (even + FLOOR).astype(np.float32)
@@ -92,7 +92,7 @@ def _read_gguf(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read_old(path: Path) -> dict[str, np.ndarray]:
-    """An expert tensor's matrices are not told apart here: one row of all their columns."""
+    """Read the old format, which merges an expert tensor's matrices: one row of columns."""
     raw = path.read_bytes()
     means: dict[str, np.ndarray] = {}
     try:
