@@ -1,4 +1,4 @@
-"""Ours beside llama.cpp's speed: the same GGUF, the same rows, taking turns.
+"""Comparison with llama.cpp: the same GGUF, the same rows, in turns.
 
 Two figures that were measured minutes apart cannot be compared on a machine with neighbors. Here
 each repetition of a row is ours, theirs with flash attention, theirs without, and so on: a ratio is
@@ -37,7 +37,7 @@ INSTALL = (
 
 
 class Baseline(Closing):
-    """The child process.
+    """The baseline's process.
 
     Attributes:
         name: engine and version; system: what it says about its build.
@@ -69,7 +69,7 @@ class Baseline(Closing):
             raise SettingError(f"cannot start {self._python}: {error.strerror}") from None
 
     def load(self, model: Path, context: int, threads: int) -> None:
-        """Have the peer load a GGUF file.
+        """Load a GGUF file in the peer.
 
         Raises:
             EngineError: it cannot.
@@ -79,7 +79,7 @@ class Baseline(Closing):
         self.settings = [str(name) for name in said["settings"]]
 
     def measure(self, setting: str, case: Case, ids: Sequence[int]) -> float:
-        """Seconds of the passes of `case`, with the same tokens as ours."""
+        """Return the seconds of the passes of `case`, with the same tokens as ours."""
         said = self._ask(
             op="measure",
             setting=setting,
@@ -93,7 +93,7 @@ class Baseline(Closing):
     def batch(
         self, setting: str, prompts: Sequence[Sequence[int]], generate: int, most: int
     ) -> tuple[float, float]:
-        """Seconds of the prompts of several sequences, and of `generate` tokens of each.
+        """Return the seconds of the prompts of several sequences, and of `generate` tokens of each.
 
         most: sequences that will be asked for at most.
         """
@@ -109,7 +109,7 @@ class Baseline(Closing):
         return float(said["prompt_s"]), float(said["decode_s"])
 
     def close(self) -> None:
-        """End the child."""
+        """Terminate the process."""
         process = self._process
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
@@ -145,7 +145,7 @@ class Baseline(Closing):
         return said
 
     def _last_words(self) -> str:
-        """Its status, and the last line that it wrote to stderr."""
+        """Return its status, and the last line that it wrote to stderr."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GOODBYE_S)
         self._stderr.seek(0)
@@ -156,7 +156,7 @@ class Baseline(Closing):
 
 @dataclass(frozen=True)
 class Pair:
-    """One case: ours, and theirs with each setting. Repetition n of one is next to n of another."""
+    """One case: ours, and the baseline with each setting; repetitions alternate."""
 
     case: Case
     ours: Result
@@ -164,12 +164,12 @@ class Pair:
 
     @property
     def setting(self) -> str:
-        """The setting of theirs that was fastest here."""
+        """The baseline's fastest setting here."""
         return max(self.theirs, key=lambda name: self.theirs[name].median)
 
     @property
     def best(self) -> Result:
-        """Theirs with that setting."""
+        """The baseline's times with that setting."""
         return self.theirs[self.setting]
 
     @property
@@ -222,7 +222,7 @@ class PairedBenchmark:
             yield self.match(case)
 
     def match(self, case: Case) -> Pair:
-        """Measure one case: a first round does not count, and prepares the depth."""
+        """Measure one case after a warm-up round, which prepares the depth."""
         ours = Samples(case)
         theirs = {name: Samples(case) for name in self.peer.settings}
         for n in range(-1, self.repeat):

@@ -1,4 +1,4 @@
-"""What transformers takes where a configuration says nothing."""
+"""The defaults of transformers for settings that a configuration omits."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _ROPE: dict[str, dict[str, Any]] = {
 
 
 def with_defaults(c: dict[str, Any], architecture: str) -> dict[str, Any]:
-    """A configuration, with what it leaves out."""
+    """Return a configuration with its omitted settings filled in."""
     if architecture in _GEMMA_DEFAULTS:
         said = {k: v for k, v in c.items() if v is not None or k in _NONE_SAID}
         return _GEMMA_DEFAULTS[architecture] | said
@@ -111,7 +111,7 @@ def with_defaults(c: dict[str, Any], architecture: str) -> dict[str, Any]:
 
 
 def norm_epsilon(c: dict[str, Any], architecture: str) -> float:
-    """What is added below the root of a norm."""
+    """Return the epsilon of a norm."""
     key = "norm_eps" if architecture.startswith("lfm2") else "rms_norm_eps"
     value = c.get(key)
     return float(_EPSILONS.get(c["model_type"], _EPSILON) if value is None else value)

@@ -1,4 +1,4 @@
-"""What a file could say and the engine could not run, told before the file is written."""
+"""Limits of the engine's loader, checked before a file is written."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def check_limits(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def _recurrent_sizes(s: CheckpointSettings) -> dict[str, int]:
-    """Sizes of recurrent layers by what they are of; none of a model without such layers."""
+    """Return the sizes of recurrent layers by name; none for models without such layers."""
     if f"{s.architecture}.shortconv.l_cache" in s.metadata:
         return {"hidden_size": s.width}
     inner, heads, state = (

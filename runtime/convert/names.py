@@ -1,4 +1,4 @@
-"""Which tensor of a checkpoint becomes which of the file, and which part of it.
+"""The mapping of checkpoint tensor names to file tensor names, and of their parts.
 
     for place in places(name, architecture):
         place.tensor, place.expert, place.view
@@ -20,7 +20,7 @@ View = Callable[[np.ndarray, int], np.ndarray]
 
 
 class Place(NamedTuple):
-    """Where a tensor goes.
+    """The destination of a checkpoint tensor.
 
     Attributes:
         tensor: its name in the file; expert: which one's it is, where each has a tensor of its own.
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 def places(name: str, architecture: str) -> list[Place]:
-    """Where a tensor goes; nowhere if it is not needed.
+    """Return where a tensor goes; nothing if it is not needed.
 
     Raises:
         UnsupportedModelError: the architecture has no place for it.
@@ -61,17 +61,17 @@ def places(name: str, architecture: str) -> list[Place]:
 
 
 def _turned(x: np.ndarray, width: int) -> np.ndarray:
-    """Matrices that are stored [in, out], as [out, in]."""
+    """Transpose matrices that are stored as [in, out] to [out, in]."""
     return x.swapaxes(-1, -2)
 
 
 def _reads_x(x: np.ndarray, width: int) -> np.ndarray:
-    """What reads x: published as [in, out], saved again as [out, in]."""
+    """Return a matrix that reads x: published as [in, out], saved again as [out, in]."""
     return x.swapaxes(-1, -2) if x.shape[-2] == width else x
 
 
 def _gives_x(x: np.ndarray, width: int) -> np.ndarray:
-    """What x is added to, likewise."""
+    """Return a matrix whose output is added to x, likewise."""
     return x.swapaxes(-1, -2) if x.shape[-1] == width else x
 
 
@@ -80,7 +80,7 @@ def _as_is(x: np.ndarray, width: int) -> np.ndarray:
 
 
 def _half(second: bool, of: View = _as_is) -> View:
-    """The first or the second half of the rows, of each expert where there are any."""
+    """Return the first or the second half of the rows, of each expert if there are any."""
 
     def view(x: np.ndarray, width: int) -> np.ndarray:
         rows = of(x, width)
@@ -91,7 +91,7 @@ def _half(second: bool, of: View = _as_is) -> View:
 
 
 def _every_other(first: int, of: View = _as_is) -> View:
-    """Every other row, which is an output."""
+    """Return every other row, which is an output."""
     return lambda x, width: of(x, width)[..., first::2, :]
 
 

@@ -1,4 +1,4 @@
-"""SentencePiece's `tokenizer.model`: a protocol-buffers message, of which little is needed.
+"""SentencePiece's `tokenizer.model`: the few fields used of a protocol-buffers message.
 
 ModelProto     1: pieces, 2: trainer settings, 3: normalizer settings
 piece          1: text, 2: score (float), 3: type (1 if not given)
@@ -25,7 +25,7 @@ _BPE = 2
 
 @dataclass(slots=True)
 class SentencePieceModel:
-    """Pieces in the order of their ids; their types have GGUF's numbers.
+    """Pieces in the order of their ids, with GGUF's type numbers.
 
     other_rules: by name, what is done to a text beside putting a space before it.
     """
@@ -39,7 +39,7 @@ class SentencePieceModel:
 
 
 def read_model(path: Path) -> SentencePieceModel:
-    """The vocabulary in a `tokenizer.model`.
+    """Read the vocabulary of a `tokenizer.model`.
 
     Raises:
         ModelError: it is damaged.
@@ -95,7 +95,7 @@ def _message(value: bytes | int) -> bytes:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """(field number, value): a whole number, or the bytes of anything else."""
+    """Yield (field number, value): a whole number, or the bytes of anything else."""
     at = 0
     while at < len(raw):
         tag, at = _varint(raw, at)

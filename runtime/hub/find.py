@@ -1,4 +1,4 @@
-"""Finds a model in the cache by its name; nothing here asks the network."""
+"""Offline lookup of a model in the cache by name."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Found:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Where its files are; the first is the one to load."""
+        """Paths of its files; the first is the one to load."""
         return tuple(file.place for file in self.cached)
 
 
 def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
-    """All models of a repository that are in the cache; of each only its newest state.
+    """List a repository's cached models, each in its newest commit only.
 
     Those at `revision` come first. If that is ``main``, the others follow.
     """
@@ -67,19 +67,19 @@ def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
 
 
 def is_pulled(model: KnownModel, settings: HubSettings) -> bool:
-    """Whether a well-known model is in the cache; no byte of it is looked at."""
+    """Return whether a well-known model is in the cache, without reading it."""
     return place_of(model, settings) is not None
 
 
 def place_of(model: KnownModel, settings: HubSettings) -> Path | None:
-    """Where a well-known model is in the cache, of the newest commit; None if it is not."""
+    """Return the path of a well-known model's newest cached commit; None if there is none."""
     repo = CachedRepo(settings.cache, model.repo)
     places = (repo.snapshots / commit / model.file for commit in repo.commits())
     return next((place for place in places if place.exists()), None)
 
 
 def find(name: ModelName, settings: HubSettings, watcher: ProgressReporter | None = None) -> Found:
-    """The model that `name` means, its files checked against the hashes that their blobs bear.
+    """Find the model called `name`, its files verified against their blobs' hashes.
 
     A file is hashed once; afterwards it is known by its size and time.
 
@@ -115,7 +115,7 @@ def _find(name: ModelName, settings: HubSettings, watcher: ProgressReporter) -> 
 
 
 def verify(file: CachedFile, watcher: ProgressReporter) -> None:
-    """Check the hash of a file if its blob bears one; ModelError if it has another."""
+    """Verify the hash of a file if its blob has one; ModelError if it differs."""
     if file.digest is None:
         return
     if filehash.remembered(file.place.stat()) is None:
@@ -128,7 +128,7 @@ def verify(file: CachedFile, watcher: ProgressReporter) -> None:
 
 
 def checked(path: Path, digest: str, watcher: ProgressReporter) -> bool:
-    """Whether the file at `path` has this SHA-256, or hash of a git blob."""
+    """Return whether the file at `path` has this SHA-256, or hash of a git blob."""
     if len(digest) == 64:
         return filehash.sha256(path, watcher.at) == digest
     data = read_own(path)  # git's hash: such files are small
@@ -138,7 +138,7 @@ def checked(path: Path, digest: str, watcher: ProgressReporter) -> bool:
 
 
 def _named(one: Found, models: list[Found]) -> Found:
-    """With a selector that means it and no other of `models`."""
+    """Return the name with a selector that identifies it among `models`."""
     quant = one.variant.quant
     same = [m for m in models if not m.variant.aside and m.variant.quant == quant]
     alone = quant and len(same) == 1 and not one.variant.aside

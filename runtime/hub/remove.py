@@ -1,4 +1,4 @@
-"""Removes models from the cache: links first, then what no other link needs."""
+"""Remove models from the cache: links first, then unreferenced blobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def remove(
     unfinished: bool,
     note: Callable[[str], None] | None = None,
 ) -> int:
-    """Remove these models of `repo`; the bytes that became free.
+    """Remove these models of `repo`; return the bytes freed.
 
     Older states of the same files go too, unless the models are those of a certain commit, branch
     or tag. Nothing outside of the cache is touched: links that lead elsewhere go, what they lead to
@@ -84,7 +84,7 @@ def _remove_file(repo: CachedRepo, file: CachedFile, waiting: Callable[[], None]
 
 
 def _is_needed(repo: CachedRepo, blob: Path) -> bool:
-    """Whether a link of any snapshot still leads to the blob."""
+    """Return whether a link of any snapshot still leads to the blob."""
     for folder, _, names in os.walk(repo.snapshots):
         for name in names:
             place = Path(folder) / name
@@ -96,7 +96,7 @@ def _is_needed(repo: CachedRepo, blob: Path) -> bool:
 
 
 def _is_inside(repo: CachedRepo, blob: Path) -> bool:
-    """Whether the blob lies in the repository's own folder, whatever links lead there."""
+    """Return whether the blob is in the repository's own folder, whatever links lead there."""
     return blob.parent.resolve() == repo.folder.resolve() / "blobs"
 
 
@@ -121,7 +121,7 @@ def _remove_stored(cache: Path, stored: Path) -> int:
 
 
 def _tidy(repo: CachedRepo) -> None:
-    """Remove folders that are empty now, and all of the repository when nothing is left of it."""
+    """Remove empty folders, and the repository when nothing is left of it."""
     for folder, _, _ in os.walk(repo.snapshots, topdown=False):
         with contextlib.suppress(OSError):
             os.rmdir(folder)

@@ -1,4 +1,4 @@
-"""Which files of a repository make a model: quantizations, shards, and which one is meant."""
+"""The models among a repository's files: quantizations, shards, and their selection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ASIDE = re.compile(r"mmproj|imatrix|(?:^|/)mtp[-_.]", re.IGNORECASE)  # X-MTP-Q
 
 
 class ChoiceError(ModelError):
-    """It is not clear which of a repository's models is meant.
+    """The choice among a repository's models is ambiguous.
 
     Attributes:
         variants: those that there are to choose from.
@@ -89,7 +89,7 @@ class Variant:
 
 
 def variants_of(files: Iterable[RepoFile]) -> list[Variant]:
-    """The models among `files`, by size."""
+    """Group `files` into models, by size."""
     groups: dict[tuple[str, int], dict[int, RepoFile]] = {}
     for file in files:
         if not file.path.lower().endswith(".gguf"):
@@ -108,7 +108,7 @@ def variants_of(files: Iterable[RepoFile]) -> list[Variant]:
 
 
 def quant_of(path: str) -> str:
-    """The quantization that a file's name, else its folder's, speaks of; empty if none does."""
+    """Return the quantization in a file's name, else its folder's; empty if there is none."""
     for part in reversed(path.removesuffix(".gguf").split("/")):
         if found := _QUANT.findall(part):
             return found[-1].upper().replace("FP16", "F16").replace("FP32", "F32")
@@ -118,7 +118,7 @@ def quant_of(path: str) -> str:
 def choose(
     variants: Sequence[Variant], selector: str | None, where: str, *, whole: bool = True
 ) -> Variant:
-    """The variant that is meant; Q4_K_M if there is a choice and nothing is said.
+    """Choose a variant; Q4_K_M if there is a choice and no selector.
 
     Args:
         variants: of one repository.
@@ -160,7 +160,7 @@ def choose(
 
 
 def listing(variants: Sequence[Variant]) -> str:
-    """The variants on one line, for a message."""
+    """List the variants on one line, for a message."""
     return ", ".join(f"{v.quant or v.name} ({size_text(v.size)})" for v in variants)
 
 
@@ -186,7 +186,7 @@ def _matching(variants: Sequence[Variant], selector: str) -> list[Variant]:
 
 
 def _says(name: str, wanted: str) -> bool:
-    """Whether `wanted` stands in `name` between separators, and not for half a quantization."""
+    """Return whether `selector` is in `name` between separators, and not half a quantization."""
     whole = [match.span(1) for match in _QUANT.finditer(name)]
     whole = [(start + 3 * name.startswith("ud-", start), end) for start, end in whole]
     part = re.compile(f"(?<![a-z0-9]){re.escape(wanted)}(?![a-z0-9])")

@@ -1,4 +1,4 @@
-"""One machine that runs programs: the engine's policy, with the latency model as the clock.
+"""One simulated machine that runs programs: the engine's policy, timed by the latency model.
 
 Between two events nothing happens: the clock jumps from the end of a pass to the next one's. Where
 only decodes are left, and nobody is to come before, many passes are one jump; a prompt that is
@@ -35,7 +35,7 @@ REQUEST_S = 2e-3  # from a request to its first wait for a pass: template, token
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What of an engine may be set.
+    """The settings of a simulated engine.
 
     Attributes:
         deadline_s: see `PassPolicy`.
@@ -59,13 +59,13 @@ class _Cache:
     pages: int = 0
 
     def ready(self, start: int, end: int, *, undo: bool = False) -> bool:
-        """See `CacheView`."""
+        """Return whether positions up to `end` have pages: see `CacheView`."""
         return end <= self.pages * PAGE
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """Rows of a conversation that are to be computed."""
+    """Rows of a conversation to compute."""
 
     sequence: _Conversation
     start: int = 0
@@ -75,32 +75,32 @@ class _Request:
 
 @dataclass(slots=True, eq=False)
 class _Conversation:
-    """A conversation on the machine. It has one request at a time, so it is what waits, too."""
+    """A conversation on the machine. It has one request at a time, so it is also what waits."""
 
     program: Program
     arrived: float
     context: int
     number: int
-    """By which it came."""
+    """Order of arrival."""
     borrowed: int
-    """Pages of a beginning that is shared."""
+    """Pages of a shared prefix."""
     cache: _Cache = field(default_factory=_Cache)
     request: _Request = field(init=False)
     at: int = 0
-    """Which of its requests."""
+    """Index of its current request."""
     n_cached: int = 0
     total: int = 0
     left: int = 0
     """Tokens of the reply."""
     decodes: bool = False
     resumes: bool = False
-    """In the midst of a reply, once its tokens are computed again."""
+    """In the middle of a reply, once its tokens are recomputed."""
     work: float = 0.0
     """Seconds of the prompt's rest."""
     began: float = 0.0
     asked: float = 0.0
     first: float = 0.0
-    """When its first token was there."""
+    """Time of its first token."""
     admitted: float = 0.0
 
     def __post_init__(self) -> None:
@@ -108,12 +108,12 @@ class _Conversation:
 
 
 def _seniority(sequence: _Conversation) -> tuple[bool, float, int]:
-    """Never the same of two: many ask at once in virtual time, and would wait for each other."""
+    """Return a unique rank: many arrive at the same virtual time, and would deadlock otherwise."""
     return *seniority(sequence.admitted, sequence.asked), sequence.number
 
 
 def _frees(one: _Conversation, pending: _Conversation) -> bool:
-    """Whether one has pages that could be another's: its own, or of a beginning of others."""
+    """Return whether one has pages to release: its own, or of others' shared prefixes."""
     others = one.cache.pages > 0 and one.program.group != pending.program.group
     return one is not pending and (others or one.cache.pages > one.borrowed)
 
@@ -207,13 +207,13 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         return None
 
     def _urgency(self, pending: _Conversation) -> float:
-        """The same as the policy has it; a prompt's work is looked up once."""
+        """Return the policy's urgency; a prompt's work is computed once."""
         return urgency(pending.work, self.now - pending.began)
 
     def _room(
         self, picked: _Picked, prompts: list[_Conversation], left: int
     ) -> tuple[int, PassEnd]:
-        """The same as the policy has it; looked up where it was asked for before."""
+        """Return the policy's room for rows, cached."""
         ones = len(picked)
         behind = sum(one.request.start for one, _ in picked)
         key = ones, middle(behind // ones) if ones else 0, middle(prompts[0].request.start), left
@@ -227,14 +227,14 @@ class SimulatedMachine(PassPolicy[_Conversation]):
     # --- memory
 
     def _evict(self, pages: float) -> None:
-        """Take pages from conversations that pause, the one that was used longest ago first."""
+        """Evict pages of paused conversations, the least recently used first."""
         while pages > 0 and self._resting:
             sequence, _ = self._resting.popitem(last=False)
             pages -= self._let_go(sequence)
             self.tally.evicted += 1
 
     def _forget(self, pending: _Conversation, pages: int) -> None:
-        """Where so many are missing: shared beginnings that nobody goes on from are let go."""
+        """Evict shared prefixes that no conversation uses, where so many pages are missing."""
         if self._used + pages > self._most:
             used = {one.program.group for one in self._waiting if one.cache.pages}
             for group in self._common.keys() - used - {pending.program.group}:
@@ -242,7 +242,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
                 del self._known[group]
 
     def _preempt(self, pending: _Conversation, pages: int, picked: _Picked) -> None:
-        """Take pages from those that got theirs later; they compute their tokens again."""
+        """Preempt conversations that got pages later; they recompute their tokens."""
         mine, inside = _seniority(pending), {one for one, _ in picked}
         later = [
             one
@@ -264,7 +264,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         return pages
 
     def _take(self, sequence: _Conversation, end: int) -> None:
-        """Give it pages for so many positions; those that are shared are counted once."""
+        """Allocate pages for so many positions; shared ones are counted once."""
         pages = -(-end // PAGE)
         if pages > sequence.cache.pages:
             new = max(pages - sequence.borrowed, 0) - max(
@@ -283,7 +283,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
     # --- requests
 
     def arrive(self, program: Program, at: float) -> None:
-        """A conversation begins."""
+        """Start a conversation."""
         self.tally.asked += 1
         self.tally.first_s = min(self.tally.first_s, at)
         shares = self.policy.share and program.group >= 0
@@ -304,7 +304,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         heapq.heappush(self._events, (at, self._number, sequence))
 
     def _due(self) -> None:
-        """Requests whose time has come."""
+        """Release the requests whose time has come."""
         while self._events and self._events[0][0] <= self.now:
             at, _, sequence = heapq.heappop(self._events)
             sequence.asked = at
@@ -314,7 +314,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
                 self._queue.append(sequence)
 
     def _begin(self, sequence: _Conversation) -> None:
-        """A request gets its place: what is known of its prompt is taken over."""
+        """Admit a request, with the cached part of its prompt."""
         self._resting.pop(sequence, None)
         program = sequence.program
         request = program.requests[sequence.at]
@@ -329,7 +329,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self._waiting.append(sequence)
 
     def _adopt(self, sequence: _Conversation) -> None:
-        """Take over what others know of a beginning that is shared."""
+        """Adopt the cached part of a shared prefix."""
         program = sequence.program
         if self.policy.share and program.group >= 0:
             known = min(self._known.get(program.group, 0), program.shared, sequence.total - 1)
@@ -348,7 +348,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
     # --- passes
 
     def advance(self, until: float) -> None:
-        """Run passes until the clock is there; the last one may end later."""
+        """Run passes until the clock reaches `until`; the last one may end later."""
         while self.now < until:
             self._due()
             if not self._waiting:
@@ -411,7 +411,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         tally.kv_s += used * times * each
 
     def _jump(self, picked: _Picked, seconds: float, until: float) -> int:
-        """How many passes alike follow, this one among them: nobody comes, ends or overtakes."""
+        """Return how many equal passes follow, this one included: no arrival, end or reorder."""
         most = MOST_JUMP
         prompts = 0
         for one, count in picked:
@@ -438,7 +438,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         return max(1, most)
 
     def _overtaken(self, picked: _Picked, seconds: float) -> bool:
-        """Whether another prompt may be more urgent within some passes."""
+        """Return whether another prompt may become more urgent within some passes."""
         leader = next(one for one, _ in picked if not one.decodes)
         inside = {one for one, _ in picked}
         mine = self._urgency(leader)
@@ -446,7 +446,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         return min(rest, default=math.inf) - mine < AGING * 5 * seconds
 
     def _again(self, sequence: _Conversation) -> None:
-        """It asks anew: for what it has not found meanwhile."""
+        """Request again what it has not found meanwhile."""
         if sequence.at >= len(sequence.program.requests):  # it failed
             self._let_go(sequence)
             self._leave(sequence)
@@ -457,7 +457,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self._adopt(sequence)
 
     def _computed(self, sequence: _Conversation, count: int) -> None:
-        """A pass had so many of its rows."""
+        """Record that a pass computed so many of its rows."""
         self._take(sequence, sequence.n_cached + count)
         sequence.n_cached += count
         if sequence.decodes:
@@ -484,7 +484,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
             self._answers(sequence)
 
     def _answers(self, sequence: _Conversation) -> None:
-        """Its prompt is computed: its first token is there."""
+        """Start the reply: the prompt is computed and the first token known."""
         if sequence.resumes:
             sequence.resumes, sequence.decodes, sequence.request.ids = False, True, range(1)
             self._decoding += 1
@@ -502,7 +502,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self._decoding += 1
 
     def _replied(self, sequence: _Conversation) -> None:
-        """Its last token is there."""
+        """Finish the reply."""
         request = sequence.program.requests[sequence.at]
         self._decoding -= 1
         tpot = 0.0
@@ -528,7 +528,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self._later(self.now + sequence.program.requests[sequence.at].pause_s, sequence)
 
     def _leave(self, sequence: _Conversation) -> None:
-        """Its place is free for the next one."""
+        """Free its place for the next one."""
         self._waiting.remove(sequence)
         if self._queue:
             self._begin(self._queue.pop(0))
