@@ -1,4 +1,4 @@
-"""``python -m labs.bench.ablation``: the chosen settings beside fixed ones."""
+"""``python -m labs.bench.ablation``: the chosen settings compared with fixed ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BETTER = 1.03  # of the policy's speed: what a fixed setting may reach
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """Which settings, on what, and of which model."""
+    """Add the options: settings, workload, model."""
     bench.add_argument(
         "settings",
         nargs="?",
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _check(asked: Sequence[Case | AgentRun], ablation: Ablation, output: Output) -> None:
-    """Tell what of a run does not fit the context, and refuse what does not fit at all.
+    """Report what of a run does not fit the context, and refuse what does not fit at all.
 
     Raises:
         SettingError: something does not.

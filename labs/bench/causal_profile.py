@@ -1,4 +1,4 @@
-"""Does the bound that is named say what a pass waits for? Halve each resource, and see.
+"""Causal profiling: halve each resource, and compare the largest effect with the named bound.
 
 At each point of a grid a pass is timed as it is and with half of the bytes, half of the products,
 or half of the barriers (`perturbed_graph.py`), in turns. The resource whose half takes the most off
@@ -69,12 +69,12 @@ class Point:
 
     @property
     def most(self) -> Bound:
-        """The resource whose half takes the most off."""
+        """The resource whose halving saves the most."""
         return max(self.effects, key=lambda name: self.effects[name])
 
     @property
     def agrees(self) -> bool:
-        """Whether no resource moves the time more than the one that was named, but for noise."""
+        """Whether no resource moves the time more than the named one, within noise."""
         top, bound = self.most, self.seen.bound
         both = (self.noise[top] ** 2 + self.noise[bound] ** 2) ** 0.5
         return self.effects[top] - self.effects[bound] <= max(TIE, 2 * both)
@@ -83,7 +83,7 @@ class Point:
 def measure(
     engine: Engine, points: Sequence[tuple[int, int]], limits: RooflineProbe | None = None
 ) -> Iterator[Point]:
-    """Time each of `points`, tokens and positions in the cache, with all that is halved.
+    """Time each of `points`, tokens and cached positions, with each resource halved.
 
     More tokens than a pass takes are several; the first and the last stand for all of them.
 
@@ -104,7 +104,7 @@ def measure(
 
 
 class _Turns:
-    """The passes of one size, run in turns.
+    """Passes of one size, run in turns.
 
     Attributes:
         most: tokens of a pass at most.
@@ -126,7 +126,7 @@ class _Turns:
         self._ids = chance.integers(0, session.engine.outputs.n_vocab, tokens).tolist()
 
     def run(self, name: Perturbation, todo: Sequence[tuple[int, int, int]]) -> float:
-        """Seconds of passes of (tokens, start, outputs)."""
+        """Return the seconds of passes of (tokens, start, outputs)."""
         sequence, plan = self._session.sequence, self.plans[name]
         scheduler = sequence.engine.scheduler
         sequence.cache.pages[:] = self._shared if name == "memory" else self._pages
@@ -192,7 +192,7 @@ def _passes(tokens: int, start: int, most: int) -> list[tuple[int, int, int]]:
 
 
 def _effect(rounds: Mapping[Perturbation, Sequence[float]], bound: Bound) -> tuple[float, float]:
-    """What half of a resource takes off: the median over the rounds, and its standard error."""
+    """Return the gain of half a resource: the median over the rounds, and its standard error."""
     pairs = zip(rounds[bound], rounds[AGAINST[bound]], strict=True)
     found = [1.0 - half / whole for half, whole in pairs]
     middle = statistics.median(found)
@@ -203,7 +203,7 @@ def _effect(rounds: Mapping[Perturbation, Sequence[float]], bound: Bound) -> tup
 def _cost(
     engine: Engine, whole: Plan[PerturbedGraph], todo: Sequence[tuple[int, int, int]]
 ) -> PassCost:
-    """Counts of the unchanged passes together."""
+    """Count the unchanged passes together."""
     tile, barriers = engine.attention_tile, whole.tape.barriers
     counts = [int(count[0]) for count in whole.graph.experts_hit]  # of the last pass
     read = float(sum(counts)) if counts and not whole.graph.decode else None
@@ -214,7 +214,7 @@ def _cost(
 
 
 def _fill(session: Session, positions: int) -> None:
-    """Make pages for so many positions, and write to them: untouched ones are one page of zeros."""
+    """Create pages for so many positions, and write to them: untouched ones are one zero page."""
     cache = session.sequence.cache
     cache.reserve(positions)
     for address in cache.pages[: -(-positions // PAGE)].tolist():
@@ -223,7 +223,7 @@ def _fill(session: Session, positions: int) -> None:
 
 
 def as_fields(point: Point) -> dict[str, object]:
-    """A point as plain numbers, for JSON."""
+    """Return a point as plain numbers, for JSON."""
     return {
         **dataclasses.asdict(point),
         "bound": point.seen.bound,
