@@ -43,10 +43,10 @@ def configure(k: Kernel, depth: int) -> None:
         if n in RIGHT:
             rows[n] = depth // 4
     packed = struct.pack("<2B14x16H16B", 1, 0, *widths, *rows)
-    place = k.scratch(i64, 8)
+    config = k.scratch(i64, 8)
     for n, word in enumerate(struct.unpack("<8q", packed)):
-        place.store(n, k.i64(word))
-    _call(k, "ldtilecfg", place.value)
+        config.store(n, k.i64(word))
+    _call(k, "ldtilecfg", config.value)
 
 
 def release(k: Kernel) -> None:

@@ -72,8 +72,8 @@ def _hash_of(paths: tuple[Path, ...]) -> str:
 @functools.cache
 def _elsewhere(module: str) -> str:
     """Return the source of a kernel outside this package, such as a benchmark's own."""
-    place = Path(getattr(sys.modules.get(module), "__file__", None) or __file__)
-    return "" if place in _READ else place.read_text()
+    path = Path(getattr(sys.modules.get(module), "__file__", None) or __file__)
+    return "" if path in _READ else path.read_text()
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class _Switches:
             self._changed.wait_for(lambda: not self._users or self._set == wanted)
             if not self._users:
                 self._set = wanted
-                self._tell(wanted)
+                self._set_options(wanted)
             self._users += 1
         try:
             yield
@@ -261,11 +261,11 @@ class _Switches:
             with self._changed:
                 self._users -= 1
                 if not self._users:
-                    self._tell({name: not on for name, on in self._set.items()})
+                    self._set_options({name: not on for name, on in self._set.items()})
                     self._changed.notify_all()
 
     @staticmethod
-    def _tell(values: dict[str, bool]) -> None:
+    def _set_options(values: dict[str, bool]) -> None:
         for name, on in values.items():
             llvm_binding().set_option("", f"-{name}={'true' if on else 'false'}")
 
@@ -343,17 +343,17 @@ class ObjectCache:
         name = _object_name(target, text)
         path = key and key.with_name(f"{name}.o")
         # One that is damaged was read above already.
-        kept = self._read(path) if path and name.encode() != named else None
-        if kept is None:
+        stored = self._read(path) if path and name.encode() != named else None
+        if stored is None:
             self.builds += 1
             wait = compiler.start(spec, target, text)
         else:
             self.hits += 1
-            wait = functools.partial(bytes, kept)
+            wait = functools.partial(bytes, stored)
 
         def finish() -> bytes:
             data = wait()
-            if path and kept is None:
+            if path and stored is None:
                 _write(path, data)
             if key:
                 _write(key, name.encode())

@@ -22,9 +22,9 @@ def reference(acc: np.ndarray, w: np.ndarray, x: np.ndarray) -> np.ndarray:
     return acc + products.reshape(-1, 4).sum(axis=1, dtype=np.int32)
 
 
-def running_steps(most: int | None) -> int:
+def running_steps(max_q: int | None) -> int:
     """Return how many of a block's 8 steps to take between `begin` and `end` of `Dot`."""
-    return 4 if most is not None and 8 * 2 * most * 127 >= 32768 else 8
+    return 4 if max_q is not None and 8 * 2 * max_q * 127 >= 32768 else 8
 
 
 def few_registers(target: CpuTarget) -> bool:
@@ -42,12 +42,12 @@ class Dot:
     30,480).
     """
 
-    def __init__(self, k: Kernel, most: int | None = None, steps: int = 8) -> None:
+    def __init__(self, k: Kernel, max_q: int | None = None, steps: int = 8) -> None:
         """Set up a sum; steps: how many `step`s come between `begin` and `end`."""
         self.k = k
-        self.small = most is not None and most <= 127
+        self.small = max_q is not None and max_q <= 127
         self.kind = k.target.dot
-        fits = most is not None and steps * 2 * most * 127 < 32768
+        fits = max_q is not None and steps * 2 * max_q * 127 < 32768
         self.narrow = fits and self.kind in ("maddubs", "portable")
 
     def begin(self, init: Value) -> Value:
@@ -86,10 +86,10 @@ class Dot:
         # maddubs saturates at 16 bits when the unsigned side passes 127: give it |w| <= 128 and
         # the sign to x, so that a pair is at most 2 * 128 * 127 = 32,512.
         if k.target.bits in _PSIGN:
-            turned = k.call(f"llvm.x86.{_PSIGN[k.target.bits]}", xs.type, [xs, ws])
+            signed = k.call(f"llvm.x86.{_PSIGN[k.target.bits]}", xs.type, [xs, ws])
         else:
-            turned = (ws < 0).select(0 - xs, xs)
-        pairs = _pmaddubs(k, ws.abs(), turned)
+            signed = (ws < 0).select(0 - xs, xs)
+        pairs = _pmaddubs(k, ws.abs(), signed)
         return acc + _pmaddwd(k, pairs, factor or k.const(1, pairs.type))
 
     def _portable(self, acc: Value, w: Value, x: Value) -> Value:

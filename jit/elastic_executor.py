@@ -55,7 +55,7 @@ from .pool_block import (
 
 PIECES = 16  # of a group for each thread, where its units can be cut so
 _NUMBER, _GROUP, _OVER = 32, 12, 1 << 11  # in the word: two shifts and a bit
-MOST_GROUPS, MOST_THREADS = 1 << (_NUMBER - _GROUP), _OVER - 1
+MAX_GROUPS, MAX_THREADS = 1 << (_NUMBER - _GROUP), _OVER - 1
 
 
 class ElasticBuilder:
@@ -156,7 +156,7 @@ class ElasticBuilder:
         b.store(self.n.cycles(b), since)
 
     def _group(self, b: ir.Builder, word: ir.Value) -> ir.Value:
-        return b.and_(b.lshr(word, i64(_GROUP)), i64(MOST_GROUPS - 1))
+        return b.and_(b.lshr(word, i64(_GROUP)), i64(MAX_GROUPS - 1))
 
     def _next_word(
         self, b: ir.Builder, pool: ir.Value, number: ir.Value, group: ir.Value
@@ -293,10 +293,10 @@ class ElasticBuilder:
         b.position_at_end(ranges)
         start, end = n.get(b, record, G_FIRST), n.get(b, record, G_COUNT)
         end = b.add(start, end)
-        most = b.mul(active, i64(PIECES))
+        max_pieces = b.mul(active, i64(PIECES))
         b.branch(half)
         b.position_at_end(half)
-        tried = b.phi((most, ranges))
+        tried = b.phi((max_pieces, ranges))
         b.cbranch(b.icmp_signed("<=", tried, active), found, check)
         b.position_at_end(check)
         at = b.phi((start, half))

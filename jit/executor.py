@@ -53,7 +53,7 @@ from .pool_block import (
     NativeBuilder,
     blocks,
 )
-from .read_ahead import ask_ahead, read_next
+from .read_ahead import prefetch_ahead, read_next
 from .simd import KernelSource
 from .targets import CpuTarget
 
@@ -138,7 +138,7 @@ class _Builder(NativeBuilder):
         fn, b = self.function("barrier", i64, [ptr, i64, i64])
         pool, tid, ahead = fn.args
         gen = self.slot(b, pool, GEN)
-        asked, end = read_next(self, b, pool, tid, ahead)
+        address, end = read_next(self, b, pool, tid, ahead)
         # Before it arrives: from then on the pass may end, and the next one have fewer threads.
         old, others = self.atomic_load(b, gen), b.sub(self.get(b, pool, ACTIVE), i64(1))
         arrived = b.atomic_rmw("add", self.slot(b, pool, COUNT), i64(1), "seq_cst")
@@ -156,18 +156,18 @@ class _Builder(NativeBuilder):
         b.branch(done)
 
         b.position_at_end(otherwise)
-        ask_ahead(self, b, gen, old, asked, end)
+        prefetch_ahead(self, b, gen, old, address, end)
         seen = b.call(await_change, [pool, gen, old, self.get(b, pool, SPIN_BARRIER)])
         # Another generation than the next one is of a later pass without this thread, whose own
         # ended here before it looked: the tape may be freed by now.
         following = b.add(b.and_(old, i64(-2)), i64(2))
         later = b.icmp_signed("!=", b.and_(seen, i64(-2)), following)
-        told = b.or_(b.and_(seen, i64(1)), b.zext(later, i64))
+        must_leave = b.or_(b.and_(seen, i64(1)), b.zext(later, i64))
         otherwise = b.block
         b.branch(done)
 
         b.position_at_end(done)
-        result = b.phi((leave, then), (told, otherwise))
+        result = b.phi((leave, then), (must_leave, otherwise))
         b.ret(result)
         return fn
 

@@ -25,7 +25,7 @@ from ..errors import CompileError, EngineError
 from ..interrupts import held
 from . import executor, pool_block
 from .compile import Library, spec
-from .elastic_executor import MOST_THREADS
+from .elastic_executor import MAX_THREADS
 
 SLICE_S = 0.05  # a pass comes up for air this often, so that Python sees Ctrl-C within 200 ms
 SPIN_BARRIER_S = 200e-6  # far longer than any wait among threads that all have a core
@@ -70,7 +70,7 @@ class Pool(ProcessBound, Closing):
     """
 
     def __init__(self, library: Library, threads: int) -> None:
-        assert 1 <= threads <= MOST_THREADS, threads
+        assert 1 <= threads <= MAX_THREADS, threads
         self.threads = threads
         self.closed = self.elastic = self.forked = False
         self.abandoned: Callable[[], bool] = bool
@@ -314,10 +314,10 @@ if hasattr(os, "register_at_fork"):
 def _siblings_last(cores: Iterable[int]) -> list[int]:
     """Order cores so that one of each physical core precedes any SMT siblings."""
     allowed = set(cores)
-    return sorted(allowed, key=lambda core: (smt_place(core, allowed), core))
+    return sorted(allowed, key=lambda core: (smt_index(core, allowed), core))
 
 
-def smt_place(core: int, allowed: Collection[int]) -> int:
+def smt_index(core: int, allowed: Collection[int]) -> int:
     """Return a core's index among its allowed SMT siblings; 0 if the system does not report any."""
     path = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
     try:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from .compile import Library, Spec
-from .elastic_executor import MOST_GROUPS
+from .elastic_executor import MAX_GROUPS
 from .pool import Pool, aligned
 from .pool_block import (
     A_UNITS,
@@ -127,7 +127,7 @@ class TapeTimes:
     def __init__(self, threads: int, ops: int, cycles_per_second: float) -> None:
         # Room for each thread's sums on lines of its own.
         self.stats = aligned((threads, _round_up(ops, 4), 2), np.int64)
-        self.place = self.stats.ctypes.data, self.stats.strides[0]
+        self.buffer = self.stats.ctypes.data, self.stats.strides[0]
         self._ops, self._rate = ops, cycles_per_second
         self.passes = self.active_threads = 0
 
@@ -170,11 +170,11 @@ class CompiledTape:
         self._keep: list[Any] = [library]  # it owns the code that the records point to
         self._ops = tape.ops if tape.elastic else None
         self._elastic: ElasticTape | None = None  # made when it is first needed
-        self._goes_on: ElasticTape | None = None  # what a run that was interrupted is a run of
+        self._running: ElasticTape | None = None  # what a run that was interrupted is a run of
         self.records = aligned((len(tape.ops), 8), np.int64)
         shared = [op.mode == DYNAMIC for op in tape.ops]
         counters = aligned((max(1, sum(shared)), tape.threads, COUNTER_SLOTS), np.int64)
-        places = np.maximum(np.cumsum(shared) - 1, 0) * counters.strides[0]
+        offsets = np.maximum(np.cumsum(shared) - 1, 0) * counters.strides[0]
         blocks = [_argument_block(op, tape.threads) for op in tape.ops]
         args = aligned(sum(len(block) for block, _ in blocks), np.int64)
         args[:] = [value for block, _ in blocks for value in block]
@@ -182,8 +182,8 @@ class CompiledTape:
         at, first_counter, records = _address(args), _address(counters), []
         ahead, meets = _read_ahead(tape.ops)
         self._keep.append(ahead)
-        rows = zip(tape.ops, blocks, places.tolist(), meets, strict=True)
-        for op, (block, stride), place, meet in rows:
+        rows = zip(tape.ops, blocks, offsets.tolist(), meets, strict=True)
+        for op, (block, stride), offset, meet in rows:
             records.append(
                 (
                     library.address(op.kernel),
@@ -193,7 +193,7 @@ class CompiledTape:
                     op.mode,
                     op.chunk,
                     meet,
-                    first_counter + place,
+                    first_counter + offset,
                 )
             )
             at += 8 * len(block)
@@ -212,11 +212,11 @@ class CompiledTape:
         times, pool = times or self.times, self.pool
         if start == 0:
             elastic = pool.elastic and self._ops is not None and pool.active > 1
-            self._goes_on = self._as_elastic() if elastic else None
-        if self._goes_on is not None:
-            following = self._goes_on.run(pool, start, *times.place)
+            self._running = self._as_elastic() if elastic else None
+        if self._running is not None:
+            following = self._running.run(pool, start, *times.buffer)
         else:
-            following = pool.run(records, count, start, *times.place)
+            following = pool.run(records, count, start, *times.buffer)
         if following == count:
             times.passes += 1
             times.active_threads += pool.active
@@ -260,7 +260,7 @@ class ElasticTape:
             whole, chunk = op.mode == REPLICATED, op.chunk if op.mode == DYNAMIC else 0
             self.groups[n, : G_COUNTERS + 1] = first, count, whole, chunk, meets, own
         self._first = [first for first, _, _ in found] + [len(ops)]
-        assert len(found) < MOST_GROUPS, len(found)
+        assert len(found) < MAX_GROUPS, len(found)
 
     def run(self, pool: Pool, start: int, stats: int, stride: int) -> int:
         """Run from op `start`; return the next op, as `Pool.run` does."""

@@ -268,8 +268,8 @@ def _amx() -> bool:
     """Request the tile registers from Linux, which grants them for the process's lifetime."""
     if platform.system() != "Linux":
         return False
-    arch_prctl, ask, tile_data = 158, 0x1023, 18
-    return ctypes.CDLL(None).syscall(arch_prctl, ask, tile_data) == 0
+    arch_prctl, request, tile_data = 158, 0x1023, 18
+    return ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0
 
 
 def runnable() -> list[CpuTarget]:

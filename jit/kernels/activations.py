@@ -31,7 +31,7 @@ Kind = Literal["float", "zero", "factors", "pairs32", "pairs16"]
 GROUPS = (4, 2, 1)  # blocks of ``factors`` that share a scale; the first that divides the row
 FACTOR = 1024  # largest one: sums of 32 products of bytes, times it, fit in 31 bits
 STEP = (1 + 2**-7) / (127 * (FACTOR - 1))
-LEAST_STEP_BITS = 7 << 23  # of 2^-120: what is smaller than 127 of it has few values, not none
+MIN_STEP_BITS = 7 << 23  # of 2^-120: what is smaller than 127 of it has few values, not none
 TINY = 1e-36  # a block whose values are all smaller counts as zeros: 127 / d would overflow
 UNROLL = 4  # independent sums, so one FMA need not wait for the last
 
@@ -304,18 +304,18 @@ def _write_bytes(
         block.store(1, field * (block.load(0) & 0xFFFF) if kind == "factors" else field)
 
 
-def _factors(mosts: Value) -> tuple[Value, Value]:
+def _factors(maxima: Value) -> tuple[Value, Value]:
     """Return the first fields and 1 / d of blocks with maxima `maxima`, in one vector.
 
     The scale has 7 bits of a mantissa and is rounded up, so that no m exceeds `FACTOR`. As integers
     floats compare as they do by value, and a NaN stays one.
     """
-    most = mosts.bitcast(i32).hmax().bitcast(f32)
-    step = ((most * STEP).bitcast(i32).max(LEAST_STEP_BITS) & -65536).splat(mosts.lanes)
+    largest = maxima.bitcast(i32).hmax().bitcast(f32)
+    step = ((largest * STEP).bitcast(i32).max(MIN_STEP_BITS) & -65536).splat(maxima.lanes)
     limit = step.bitcast(f32) * 127.0
-    factors = (mosts / limit).min(FACTOR - 1.0).max(0.0).to(i32) + 1
+    factors = (maxima / limit).min(FACTOR - 1.0).max(0.0).to(i32) + 1
     heads = (step | factors).bitcast(f32)
-    first = _lane(heads, 0).splat(mosts.lanes)
+    first = _lane(heads, 0).splat(maxima.lanes)
     return heads, 1.0 / (first * factors.to(f32))
 
 
@@ -390,13 +390,13 @@ def quantize_reference(
     blocks = y.reshape(len(y), -1, BLOCK).astype(np.float32)
     if kind == "factors":
         return _factors_reference(blocks, zero_point, group)
-    most = np.abs(blocks).max(axis=-1).reshape(len(y), -1, group).max(axis=-1)
-    most = np.repeat(most, group, axis=1)[..., None]
+    peak = np.abs(blocks).max(axis=-1).reshape(len(y), -1, group).max(axis=-1)
+    peak = np.repeat(peak, group, axis=1)[..., None]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        inverse = np.where(most > TINY, np.float32(127) / most, np.float32(0)).astype(np.float32)
+        inverse = np.where(peak > TINY, np.float32(127) / peak, np.float32(0)).astype(np.float32)
         q = np.rint(blocks * inverse).astype(np.int32)
     out = np.zeros((*blocks.shape[:2], BLOCK_BYTES), np.uint8)
-    out[..., :4] = (most * np.float32(1 / 127)).astype(np.float32).view(np.uint8)
+    out[..., :4] = (peak * np.float32(1 / 127)).astype(np.float32).view(np.uint8)
     out[..., 4:8] = field_reference(q, zero_point, kind, base)[..., None].view(np.uint8)
     out[..., 8:] = q.astype(np.int8).view(np.uint8)
     return out
@@ -416,11 +416,11 @@ def field_reference(q: np.ndarray, zero_point: int, kind: Kind, base: int = 0) -
 
 
 def _factors_reference(blocks: np.ndarray, zero_point: int, group: int) -> np.ndarray:
-    most = np.abs(blocks).max(axis=-1).reshape(len(blocks), -1, group)
-    step = (most.max(axis=-1, keepdims=True) * np.float32(STEP)).view(np.int32)
-    step = np.maximum(step, LEAST_STEP_BITS) & -65536
+    largest = np.abs(blocks).max(axis=-1).reshape(len(blocks), -1, group)
+    step = (largest.max(axis=-1, keepdims=True) * np.float32(STEP)).view(np.int32)
+    step = np.maximum(step, MIN_STEP_BITS) & -65536
     with np.errstate(invalid="ignore"):
-        ratio = most / (step.view(np.float32) * np.float32(127))
+        ratio = largest / (step.view(np.float32) * np.float32(127))
         m = np.fmax(np.fmin(ratio, np.float32(FACTOR - 1)), 0).astype(np.int32) + 1
     heads = (step | m).reshape(*blocks.shape[:2], 1)
     m = m.reshape(heads.shape)

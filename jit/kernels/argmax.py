@@ -48,10 +48,10 @@ def argmax_part(
                 usable = bit.ne(0) & (at < count.to(i32).splat(lanes)) & (x > largest.value)
                 largest.set(usable.select(x, largest.value))
                 index.set(usable.select(at, index.value))
-        most = largest.value.hmax()
+        maximum = largest.value.hmax()
         # Among lanes that hold the maximum, the smallest index.
-        ties = largest.value.eq(most.splat(lanes)).select(index.value, 0x7FFFFFFF)
-        best.store(number * PARTS + part, most)
+        ties = largest.value.eq(maximum.splat(lanes)).select(index.value, 0x7FFFFFFF)
+        best.store(number * PARTS + part, maximum)
         where.store(number * PARTS + part, ties.fold(lambda a, b: a.min(b)).to(i64))
 
 

@@ -41,7 +41,7 @@ from .batch import (
     COUNT,
     FIRST,
     FROM,
-    ROW_PLACE,
+    ROW_INDEX,
     ROW_POSITION,
     ROW_SLOTS,
     START,
@@ -135,7 +135,7 @@ def attention(
 class ChunkSink(Protocol):
     """The consumer of a chunk's result for a row: its maximum and sum, then its products."""
 
-    def chunk(self, row: Value, most: Value, total: Value, unit: Callable[[], Value]) -> None:
+    def chunk(self, row: Value, maximum: Value, total: Value, unit: Callable[[], Value]) -> None:
         """Take the chunk's m_c and l_c; its products count `unit` each: read that last."""
         ...
 
@@ -176,13 +176,13 @@ class KVReader:
         self.kv_heads, self.group, self.window, self.cap = kv_heads, group, window, cap
         self.out_dim, self.shared = value_dim or head_dim, value_dim > 0
         self.words = head_words(kv, head_dim, "k"), head_words(kv, head_dim, "v")
-        rows_most = padded(joined_tile(group) * group)
+        max_rows = padded(joined_tile(group) * group)
         self.scores = scratch.cast(f32)
-        self.probs = self.scores.at(rows_most * CHUNK).cast(i32)
-        self.sums = self.scores.at(rows_most * 2 * CHUNK)
-        self.stats = self.sums.at(rows_most * self.out_dim)
-        queries = self.stats.at(rows_most * 4).cast(i32)
-        piece = queries.at(rows_most * (head_dim // 2)) if self.shared else None
+        self.probs = self.scores.at(max_rows * CHUNK).cast(i32)
+        self.sums = self.scores.at(max_rows * 2 * CHUNK)
+        self.stats = self.sums.at(max_rows * self.out_dim)
+        queries = self.stats.at(max_rows * 4).cast(i32)
+        piece = queries.at(max_rows * (head_dim // 2)) if self.shared else None
         if bf16_tiles(k.target, kv, head_dim):
             self.products = TileProducts(k, head_dim, self.out_dim, queries, piece)
         else:
@@ -217,9 +217,9 @@ class KVReader:
         """Return the page table of an entry of `tiles`."""
         return self.pages.at(slots.load(TABLE))
 
-    def row_at(self, place: Value) -> Value:
+    def row_at(self, index: Value) -> Value:
         """Return the pass's row number at that index."""
-        return self.rows.load(place * ROW_SLOTS + ROW_PLACE)
+        return self.rows.load(index * ROW_SLOTS + ROW_INDEX)
 
 
 def lowest_chunk(k: Kernel, slots: Ptr, window: int) -> Value:
@@ -282,8 +282,8 @@ class Walk:
         reader, token = self.reader, row // self.reader.group
         if not reader.window:
             return self.start - chunk + token + 1
-        place = reader.row_at(self.first + token)  # a walk of many may begin before each window
-        return reader.rows.load(place * ROW_SLOTS + ROW_POSITION) - chunk + 1
+        number = reader.row_at(self.first + token)  # a walk of many may begin before each window
+        return reader.rows.load(number * ROW_SLOTS + ROW_POSITION) - chunk + 1
 
     def attend_chunk(self, chunk: Value, into: ChunkSink) -> None:
         """Compute scores, softmax and products of the chunk that begins at position `chunk`."""
@@ -388,25 +388,25 @@ def _softmax(
         ]
         largest = [k.var(k.f32(NEVER, lanes)) for _ in rows]
         for b, seen in part.blocks(k, limits, "max"):
-            for line, inside, most in zip(lines, seen, largest, strict=True):
+            for line, inside, maximum in zip(lines, seen, largest, strict=True):
                 score = line.load(b * lanes, lanes)
                 if part.cap:
                     score = tanh(k, score * (1 / part.cap)) * part.cap
                     line.store(b * lanes, score)
                 score = score if inside is None else inside.select(score, NEVER)
-                most.set(larger(score, most.value))
-        mosts = [most.value.fold(larger) for most in largest]
+                maximum.set(larger(score, maximum.value))
+        maxima = [maximum.value.fold(larger) for maximum in largest]
         totals = [k.var(k.zeros(f32, lanes)) for _ in rows]
         for b, seen in part.blocks(k, limits, "exp"):
             scores_here = [line.load(b * lanes, lanes) for line in lines]
-            below = [x - most.splat(lanes) for x, most in zip(scores_here, mosts, strict=True)]
+            below = [x - top.splat(lanes) for x, top in zip(scores_here, maxima, strict=True)]
             ps = exp_below_each(k, below)
             for p, inside, total, out in zip(ps, seen, totals, outs, strict=True):
                 p = p if inside is None else inside.select(p, 0.0)
                 total.set(total.value + p)
                 out.put(b, p, inside)
-        for row, most, total, out in zip(rows, mosts, totals, outs, strict=True):
-            into.chunk(row, most, total.value.hsum(), partial(out.finish, blocks))
+        for row, maximum, total, out in zip(rows, maxima, totals, outs, strict=True):
+            into.chunk(row, maximum, total.value.hsum(), partial(out.finish, blocks))
 
     for_tiles(k, part.rows, TOGETHER, row_tile)
 
@@ -436,12 +436,12 @@ class OnlineSoftmax:
         with k.range(0, self.head_dim, step=k.lanes, name="dim") as d:
             self.sums.store(row * self.head_dim + d, k.zeros(f32, k.lanes))
 
-    def chunk(self, row: Value, most: Value, total: Value, unit: Callable[[], Value]) -> None:
+    def chunk(self, row: Value, maximum: Value, total: Value, unit: Callable[[], Value]) -> None:
         """Take m and l of a row after a chunk, and the factors of its products."""
         k, stats, lanes = self.k, self.stats, self.k.lanes
         old = stats.load(row * 4 + _M)
-        m = old.max(most)
-        both = exp_below_each(k, [(old - m).splat(lanes), (most - m).splat(lanes)])
+        m = old.max(maximum)
+        both = exp_below_each(k, [(old - m).splat(lanes), (maximum - m).splat(lanes)])
         keep, add = (e.at(0) for e in both)
         stats.store(row * 4 + _M, m)
         stats.store(row * 4 + _L, k.fma(stats.load(row * 4 + _L), keep, total * add))
@@ -493,8 +493,8 @@ def reference(
             s = keys[seen, h // group].astype(np.float64) @ q[t, h].astype(np.float64)
             s = cap * np.tanh(s / cap) if cap else s
             sink = -np.inf if sinks is None else float(sinks[h])
-            most = max(s.max(), sink)
-            p = np.exp(s - most)
-            p /= p.sum() + np.exp(sink - most)
+            maximum = max(s.max(), sink)
+            p = np.exp(s - maximum)
+            p /= p.sum() + np.exp(sink - maximum)
             out[t, h] = p @ values[seen, h // group].astype(np.float64)
     return out.astype(np.float32)

@@ -41,14 +41,14 @@ class Following(NamedTuple):
 class _Tiling:
     """Register tiles whose sums leave room for the loads and one broadcast.
 
-    asks: how many lines a step asks for (`Ahead`), by the rows of the tile. least: the fewest rows
-    of any tile, for the code that is emitted.
+    lines_per_step: lines a step prefetches (`Ahead`), by the rows of the tile. min_rows: of any
+    tile, for the code that is emitted.
     """
 
     rows: int
     vectors: int
-    asks: Mapping[int, int]
-    least: int = 1
+    lines_per_step: Mapping[int, int]
+    min_rows: int = 1
 
 
 def _tilings(k: Kernel) -> tuple[_Tiling, ...]:
@@ -67,7 +67,7 @@ def _tilings(k: Kernel) -> tuple[_Tiling, ...]:
     if k.target.registers < 32:
         return (_Tiling(4, 2, dict.fromkeys(range(1, 5), lines(2))),)
     few = _Tiling(2, 8, {1: lines(8), 2: lines(8)})
-    return few, _Tiling(6, 4, {3: lines(4), 4: lines(4), 5: 1, 6: 1}, least=3)
+    return few, _Tiling(6, 4, {3: lines(4), 4: lines(4), 5: 1, 6: 1}, min_rows=3)
 
 
 def turn_values(
@@ -142,7 +142,7 @@ class FloatProducts:
                 lines = [query(first_row + r) for r in range(n_rows)]
                 sums = self._sums(n_rows, vectors)
                 with k.range(0, self.key_words, name="dim") as d:
-                    ahead.ask(tiling.asks[n_rows])
+                    ahead.prefetch(tiling.lines_per_step[n_rows])
                     loaded = [p.load(d * lanes, lanes) for p in at]
                     for line, totals in zip(lines, sums, strict=True):
                         self._step(line, d, loaded, totals)
@@ -151,7 +151,7 @@ class FloatProducts:
                         where = (first_row + r) * PAGE + (first_block + n) * lanes
                         scores.store(where, total.value)
 
-            for_tiles(k, rows, tiling.rows, row_tile, tiling.least)
+            for_tiles(k, rows, tiling.rows, row_tile, tiling.min_rows)
 
         for tiling in self._tiled(rows):
             for_tiles(k, blocks, tiling.vectors, partial(block_tile, tiling=tiling))
@@ -182,7 +182,7 @@ class FloatProducts:
                 lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
                 totals = self._sums(n_rows, vectors)
                 with k.range(0, steps, name="position") as s:
-                    ahead.ask(tiling.asks[n_rows])
+                    ahead.prefetch(tiling.lines_per_step[n_rows])
                     loaded = [base.load(s * width + n * lanes, lanes) for n in range(vectors)]
                     for line, mine in zip(lines, totals, strict=True):
                         self._step(line, s, loaded, mine)
@@ -196,15 +196,15 @@ class FloatProducts:
                     for n, total in enumerate(mine):
                         add((first + n) * lanes, total.value)
 
-            for_tiles(k, rows, tiling.rows, row_tile, tiling.least)
+            for_tiles(k, rows, tiling.rows, row_tile, tiling.min_rows)
 
         for tiling in self._tiled(rows):
-            most = min(tiling.vectors, vectors_all)
+            max_vectors = min(tiling.vectors, vectors_all)
             if self.piece is not None:
-                most = min(most, PIECE_DIMS // lanes)
-            whole = vectors_all // most * most
-            with k.range(0, whole, step=most, name="dims") as first:
-                dims_tile(first, most, tiling)
+                max_vectors = min(max_vectors, PIECE_DIMS // lanes)
+            whole = vectors_all // max_vectors * max_vectors
+            with k.range(0, whole, step=max_vectors, name="dims") as first:
+                dims_tile(first, max_vectors, tiling)
             if whole < vectors_all:
                 dims_tile(k.i64(whole), vectors_all - whole, tiling)
 
@@ -246,7 +246,7 @@ class Ahead:
     words: Value
     at: Var
 
-    def ask(self, lines: int) -> None:
+    def prefetch(self, lines: int) -> None:
         at = self.at.value
         for n in range(lines):
             self.part.prefetch(at + n * LINE_WORDS, locality=2)

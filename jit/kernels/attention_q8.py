@@ -43,7 +43,7 @@ from .mathlib import round_to_int
 from .tiles import for_tiles
 
 HALF_BITS = 7  # of a probability in one byte: bytes that are the same, signed or not
-MOST = (1 << 2 * HALF_BITS) - 1
+MAX_Q = (1 << 2 * HALF_BITS) - 1
 AHEAD = 4096
 """int32 words between what is multiplied and what is asked for. Into L2: asked for 8 KiB ahead into
 L1, a token behind 4,096 took 1.2 times as long on a Zen 4, with AVX-512 longer than unasked."""
@@ -57,7 +57,7 @@ class _Bytes:
     def __init__(self, k: Kernel) -> None:
         self.key_dot = Dot(k)
         # Never kept in 16 bits: a chunk of products does not fit.
-        self.value_dot = Dot(k, most=(1 << HALF_BITS) - 1, steps=QUADS)
+        self.value_dot = Dot(k, max_q=(1 << HALF_BITS) - 1, steps=QUADS)
 
     def cached(self, data: Value) -> tuple[Value, ...]:
         """Return bytes of the cache in the form that queries and probabilities multiply."""
@@ -322,8 +322,8 @@ class ByteRow:
     def finish(self, blocks: Value) -> Value:
         """Return the unit of products with this row's integers."""
         k, lanes = self.k, self.k.lanes
-        most = self.largest.value.hmax().bitcast(f32)
-        inverse = (most > TINY).select(float(MOST) / most, 0.0).splat(lanes)
+        largest = self.largest.value.hmax().bitcast(f32)
+        inverse = (largest > TINY).select(float(MAX_Q) / largest, 0.0).splat(lanes)
         with k.range(0, blocks, name="bytes") as b:
             p = round_to_int(self.line.load(b * lanes, lanes) * inverse)
             if wide(k.target):
@@ -332,4 +332,4 @@ class ByteRow:
                 for half, part in enumerate((p >> HALF_BITS, p & 127)):
                     words = part.to(i8).bitcast(i32)
                     self.out.store(b * (lanes // 4) + half * QUADS, words)
-        return most * (1.0 / MOST)
+        return largest * (1.0 / MAX_Q)

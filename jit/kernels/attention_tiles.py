@@ -82,7 +82,7 @@ class TileProducts:
                         line = self.queries.at((tile + t) * (ROWS * words) + d * PAIRS)
                         amx.load(k, LEFT[t], line, 4 * words)
                     for n in range(blocks):
-                        ahead.ask(LANES)
+                        ahead.prefetch(LANES)
                         block = keys.at((first + n) * (LANES * words) + d * TILE_WORDS)
                         self._multiply(block, LINE, n, tiles, blocks)
                 for t in range(tiles):
@@ -122,7 +122,7 @@ class TileProducts:
             for tile, tiles in row_tiles():
                 self._zero(tiles * vectors)
                 with k.range(0, whole, name="positions") as s:
-                    ahead.ask(LANES * vectors)
+                    ahead.prefetch(LANES * vectors)
                     step(tile, tiles, s, base.at(s * (PAIRS * width)), 4 * width)
                 with k.if_(part > 0):
                     step(tile, tiles, whole, self.tail, 4 * vectors * LANES)

@@ -21,7 +21,7 @@ meets its chunks in their order, as it does alone. Any other tile is its own onl
 
 The rows of a joined tile need not follow one another in the pass, so tiles name *places*. The place
 of a row is its number unless it is in a joined tile; there, a further entry of `rows` is its place.
-ROW_PLACE of a row is its place, and that of a place is its row.
+ROW_INDEX of a row is its place, and that of a place is its row.
 
 What a sequence has instead of positions in layers with a recurrence, its state, is one block of
 float32 for all such layers. The two entries before its page table are addresses of it: where a
@@ -34,7 +34,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-ROW_POSITION, ROW_TABLE, ROW_TILE, ROW_PLACE = range(4)
+ROW_POSITION, ROW_TABLE, ROW_TILE, ROW_INDEX = range(4)
 ROW_SLOTS = 4
 FIRST, COUNT, START, TABLE, PART, FROM, UNTIL, WALKS = range(8)
 TILE_SLOTS = 8
@@ -43,9 +43,9 @@ STATE_ENTRIES = 2  # before a page table
 STATE_FROM, STATE_TO = -2, -1  # entries of a page table
 
 
-def own_places(rows: np.ndarray) -> np.ndarray:
+def own_indices(rows: np.ndarray) -> np.ndarray:
     """Write each row's own index into `rows`."""
-    rows[:, ROW_PLACE] = np.arange(len(rows))
+    rows[:, ROW_INDEX] = np.arange(len(rows))
     return rows
 
 

@@ -84,8 +84,8 @@ def store_query(k: Kernel, out: Ptr, at: Value, dims: list[Value]) -> None:
     row = out.cast(i32).at(at // SCALE_DIMS * size)
     for n, values in enumerate(_blocks(dims)):
         block = row.at(n * size)
-        most = _largest(values)
-        inverse = (most > TINY).select(127.0 / most, 0.0)
+        largest = _largest(values)
+        inverse = (largest > TINY).select(127.0 / largest, 0.0)
         total = k.zeros(i32, values[0].lanes)
         for i, v in enumerate(values):
             q = round_to_int(v * inverse.splat(v.lanes))
@@ -94,7 +94,7 @@ def store_query(k: Kernel, out: Ptr, at: Value, dims: list[Value]) -> None:
                 block.store(2 + i * (v.lanes // 2), quads(q.to(i16)))
             else:
                 block.cast(i8).store(8 + i * v.lanes, q.to(i8))
-        block.cast(f32).store(0, most * (1.0 / 127.0))
+        block.cast(f32).store(0, largest * (1.0 / 127.0))
         block.store(1, total.hsum() * -zero_point(k.target))
 
 
@@ -111,8 +111,8 @@ def store_key(k: Kernel, part: Ptr, within: Value, dims: list[Value], value_dim:
     together = value_dim // SCALE_DIMS
     shared = _largest([v for block in blocks[:together] for v in block]) if together else None
     for n, values in enumerate(blocks):
-        most = shared if shared is not None and n < together else _largest(values)
-        scale, inverse = _rounded_scale(most)
+        largest = shared if shared is not None and n < together else _largest(values)
+        scale, inverse = _rounded_scale(largest)
         tile.at(n * size).cast(i16).store(lane, scale)
         column = tile.at(lane + (n * size + positions // 2))
         at = 0
@@ -148,17 +148,17 @@ def _largest(values: list[Value]) -> Value:
     """Return the largest magnitude as a scalar; NaN if there is one."""
     # The bits of floats without a sign are in the order of their values, NaN after all.
     bits = [v.bitcast(i32) & 0x7FFFFFFF for v in values]
-    most = bits[0]
+    largest = bits[0]
     for b in bits[1:]:
-        most = most.max(b)
-    return most.hmax().bitcast(f32)
+        largest = largest.max(b)
+    return largest.hmax().bitcast(f32)
 
 
-def _rounded_scale(most: Value) -> tuple[Value, Value]:
+def _rounded_scale(largest: Value) -> tuple[Value, Value]:
     """Return the bits of a bf16 scale (int16) that maps `largest` to 127 at most, and 1 / scale."""
-    bits = ((most * (1.0 / 127.0)).bitcast(i32) + 0xFFFF) >> 16
+    bits = ((largest * (1.0 / 127.0)).bitcast(i32) + 0xFFFF) >> 16
     scale = (bits << 16).bitcast(f32)
-    return bits.to(i16), (most > TINY).select(1.0 / scale, 0.0)
+    return bits.to(i16), (largest > TINY).select(1.0 / scale, 0.0)
 
 
 def quantize_reference(x: np.ndarray, dims: int) -> np.ndarray:
@@ -167,10 +167,10 @@ def quantize_reference(x: np.ndarray, dims: int) -> np.ndarray:
     x float32 [..., head_dim] -> float32 of the same shape; finite values only.
     """
     blocks = np.ascontiguousarray(x, np.float32).reshape(*x.shape[:-1], -1, dims)
-    most = np.abs(blocks).max(axis=-1, keepdims=True)
-    bits = (most * np.float32(1 / 127)).astype(np.float32).view(np.uint32) + np.uint32(0xFFFF)
+    largest = np.abs(blocks).max(axis=-1, keepdims=True)
+    bits = (largest * np.float32(1 / 127)).astype(np.float32).view(np.uint32) + np.uint32(0xFFFF)
     scale = (bits & np.uint32(0xFFFF0000)).view(np.float32)
     with np.errstate(divide="ignore", over="ignore"):
-        inverse = np.where(most > TINY, np.float32(1) / scale, np.float32(0))
+        inverse = np.where(largest > TINY, np.float32(1) / scale, np.float32(0))
     q = np.rint(blocks * inverse.astype(np.float32))
     return (q * scale).reshape(x.shape).astype(np.float32)

@@ -20,12 +20,12 @@ from ..simd import I64, F32s, I64s, Kernel, Value, f32, kernel
 from .batch import COUNT, FIRST, STATE_FROM, STATE_TO, TABLE, TILE_SLOTS
 from .mathlib import silu
 
-MOST = 64  # channels of a unit: their last inputs and weights stay in registers
+MAX_CHANNELS = 64  # channels of a unit: their last inputs and weights stay in registers
 
 
 def block_of(channels: int) -> int:
     """Return the channels of a unit; their number must be a multiple of 16."""
-    block = math.gcd(channels, MOST)
+    block = math.gcd(channels, MAX_CHANNELS)
     assert block % 16 == 0, f"{channels} channels are not a multiple of 16"
     return block
 

@@ -63,7 +63,7 @@ def _nibbles(k: Kernel, form: Format, src: Ptr, out: Ptr) -> None:
         scale = (half_power(src.load()) << 23).bitcast(f32)
     else:
         scale = f16_to_f32(k, src.cast(i16).load())
-    least = f16_to_f32(k, src.cast(i16).load(1)) if form.has_min else None
+    minimum = f16_to_f32(k, src.cast(i16).load(1)) if form.has_min else None
     bits = src.at(form.head_bytes - 4).cast(i32).load() if form.has_fifth else None
     for n in range(0, 16, lanes):
         raw = src.at(form.head_bytes).cast(i8).load(n, lanes)
@@ -76,7 +76,7 @@ def _nibbles(k: Kernel, form: Format, src: Ptr, out: Ptr) -> None:
             if form.name in TABLES:
                 weight = table_values(k, wide, TABLES[form.name])
             value = _scaled(weight, scale)
-            out.store(16 * high + n, value if least is None else value + least.splat(lanes))
+            out.store(16 * high + n, value if minimum is None else value + minimum.splat(lanes))
 
 
 def _nvfp4(k: Kernel, scales: Ptr, nibbles: Ptr, out: Ptr) -> None:

@@ -15,7 +15,7 @@ GATES = {"silu_mul": silu_each, "gelu_mul": gelu_each}
 AFTER = {"after_silu": silu_each, "after_gelu": gelu_each}
 
 
-def ask_outputs(k: Kernel, epilogue: Epilogue, outs: list[Ptr], unit: Value) -> None:
+def prefetch_outputs(k: Kernel, epilogue: Epilogue, outs: list[Ptr], unit: Value) -> None:
     """Prefetch what `apply_epilogue` adds to, or gates, for more than a few rows.
 
     They may lie in L3, and a tile would wait for them when it is done: on a Zen 5, 461 tokens, 1.0

@@ -35,8 +35,8 @@ from .epilogue import Epilogue
 from .mathlib import f16_to_f32
 from .panels import FORMATS, SUM_BASE, Format
 from .prefetch import Prefetcher, silent
+from .sign_magnitude import SignMagnitude, block_bytes, splits_signs
 from .tiles import PanelTile, Sums, TileGemm, panel_product, quant_tile_tokens, rows_in_order
-from .turned import Turned, block_bytes, turned
 
 
 def sums_in_loop(target: CpuTarget, form: Format) -> bool:
@@ -46,7 +46,7 @@ def sums_in_loop(target: CpuTarget, form: Format) -> bool:
     keeps LLVM from computing K-groups side by side: then it spills half of them (Q4_0 with AVX2 on
     a Zen 4: 1.4 times as fast as tiles of two).
     """
-    return few_registers(target) and form.most is not None and form.sub_blocks == 1
+    return few_registers(target) and form.max_q is not None and form.sub_blocks == 1
 
 
 # Tokens from which a panel is unpacked once, which else each tile does. With int16 sums and few
@@ -70,7 +70,7 @@ def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
     """Return bytes that one thread needs to unpack a panel of `depth` values a row."""
     if not unpack_from(fmt, target):
         return 64
-    if turned(fmt, target):
+    if splits_signs(fmt, target):
         return depth // 32 * block_bytes(target.lanes)
     return 2 * target.lanes * depth
 
@@ -103,8 +103,8 @@ def gemm_quant(
     x_stride = blocks * BLOCK_BYTES
     with k.units() as unit:
         panel = weights.at(unit * panel_bytes)
-        place = rows_in_order(x, x_stride, out, out_stride)
-        product(panel, k.i64(panel_bytes), count.load(0), place, unit)
+        pointers = rows_in_order(x, x_stride, out, out_stride)
+        product(panel, k.i64(panel_bytes), count.load(0), pointers, unit)
 
 
 def quant_product(
@@ -122,7 +122,7 @@ def quant_product(
         k,
         tile_of,
         scratch,
-        most=tile or quant_tile_tokens(k.target),
+        max_tile=tile or quant_tile_tokens(k.target),
         unpack_from=unpack_from(fmt, k.target),
         max_single_tile=max_single_tile,
         silent=silent(k.target),
@@ -137,11 +137,11 @@ class _Tile(PanelTile):
         self.form = FORMATS[fmt]
         self.block_bytes = self.form.panel_block_bytes(k.lanes)
         self.zero_point, self.base = self.form.zero_point(k.target), self.form.sum_base(k.target)
-        self.running = running_steps(self.form.most)
-        self.dot = Dot(k, self.form.most, self.running)
+        self.running = running_steps(self.form.max_q)
+        self.dot = Dot(k, self.form.max_q, self.running)
         activation = self.form.activation(k.target, blocks * 32)
         self.factored, self.group = activation.kind == "factors", activation.group
-        self.turned = Turned(k) if turned(fmt, k.target) else None
+        self.signs = SignMagnitude(k) if splits_signs(fmt, k.target) else None
         self.looped = sums_in_loop(k.target, self.form)
         self.unpacked_loop = fmt == "q4_0"  # of the others unpacked words take longer in a loop
 
@@ -150,8 +150,8 @@ class _Tile(PanelTile):
         k = self.k
         with k.range(0, self.blocks, name="unpack") as block:
             groups = k_groups(k, self.form, panel.at(block * self.block_bytes))
-            if self.turned:
-                self.turned.store(groups, scratch.at(block * block_bytes(self.lanes)))
+            if self.signs:
+                self.signs.store(groups, scratch.at(block * block_bytes(self.lanes)))
             else:
                 words = self._unpacked_words(scratch, block)
                 for step, ws in groups:
@@ -216,8 +216,8 @@ class _Tile(PanelTile):
         if form.has_min:
             halves = data.cast(i16).at(2 * lanes)
             mins = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
-        if self.turned and unpacked is not None:
-            wholes = self._turned_sums(unpacked.at(block * block_bytes(lanes)), xs)
+        if self.signs and unpacked is not None:
+            wholes = self._sign_magnitude_sums(unpacked.at(block * block_bytes(lanes)), xs)
             scales = [block_scales(k, form, data, half) for half in range(2)]
             self._scaled(wholes, scales, None, xs, x_scales, sums)
             return
@@ -267,8 +267,8 @@ class _Tile(PanelTile):
         # pipes for additions alone (a Zen 5: 0.98 to 1.00 of the time without it).
         offset = base and len(xs) > 2 and k.target.intel
         offsets = [s * -SUM_BASE for s in scales] if offset else None
-        places = itertools.product(range(len(xs)), range(2))
-        for whole, (t, half) in zip(wholes, places, strict=True):
+        pairs = itertools.product(range(len(xs)), range(2))
+        for whole, (t, half) in zip(wholes, pairs, strict=True):
             total = sums[t][half]
             if self.factored:
                 part = k.fma(whole.to(f32), scales[half], total.value)
@@ -312,10 +312,10 @@ class _Tile(PanelTile):
         words = self._unpacked_words(unpacked, block)
         return [words.load((step * 2 + half) * self.lanes, self.lanes) for half in (0, 1)]
 
-    def _turned_sums(self, block: Ptr, xs: list[Ptr]) -> Iterator[Value]:
+    def _sign_magnitude_sums(self, block: Ptr, xs: list[Ptr]) -> Iterator[Value]:
         """Return an unpacked block's int32 sums for each row, times its factor."""
-        assert self.turned
-        for x, pair in zip(xs, self.turned.sums(block, [x.at(8) for x in xs]), strict=True):
+        assert self.signs
+        for x, pair in zip(xs, self.signs.sums(block, [x.at(8) for x in xs]), strict=True):
             factor = x.cast(i16).load(0).to(i32).splat(self.lanes)
             yield from (total * factor for total in pair)
 
@@ -378,8 +378,8 @@ def _word_groups(
             return [table_bytes(k, v, table) for v in low]
         if not bits:
             return low
-        places = group if isinstance(group, int) else group.to(i32).splat(lanes)
-        tops = [((b >> places) & 0x01010101) << 4 for b in bits]
+        indices = group if isinstance(group, int) else group.to(i32).splat(lanes)
+        tops = [((b >> indices) & 0x01010101) << 4 for b in bits]
         return [v | top for v, top in zip(low, tops, strict=True)]
 
     # With parts of 16 weights a word's nibbles lie two groups apart, and 0 to 3 come first.

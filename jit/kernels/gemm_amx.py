@@ -35,7 +35,7 @@ from .tiles import RowPointers, rows_in_order
 
 TAKEN = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4")
 FROM = 48  # tokens that tiles pay for
-LEAST = 10  # tokens that one more tile pays for
+MIN_PER_TILE = 10  # tokens that one more tile pays for
 DEPTH = 32  # of a product: a block
 SCALES_AT = ROWS * DEPTH
 FIELDS_AT = SCALES_AT + ROWS * 4
@@ -109,12 +109,12 @@ def gemm_amx(
     form, lanes = FORMATS[fmt], k.lanes
     rest = quant_product(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)
     tokens = count.load(0)
-    full = (tokens < FROM).select(k.i64(0), (tokens + (ROWS - LEAST)) // ROWS)
+    full = (tokens < FROM).select(k.i64(0), (tokens + (ROWS - MIN_PER_TILE)) // ROWS)
     covered = (full * ROWS).min(tokens)
-    place = rows_in_order(x, blocks * BLOCK_BYTES, out, out_stride)
+    pointers = rows_in_order(x, blocks * BLOCK_BYTES, out, out_stride)
 
     def behind(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
-        return place(first + covered, tokens)
+        return pointers(first + covered, tokens)
 
     panel_bytes = form.panel_bytes(blocks, lanes)
     columns = lanes if epilogue in GATES else 2 * lanes
@@ -125,7 +125,7 @@ def gemm_amx(
         with k.if_(full > 0):
             product = _Product(k, fmt, blocks, tiles, scratch, out.at(unit * columns), out_stride)
             product.emit(panel, full)
-            _finish(k, scratch, epilogue, place, covered, unit)
+            _finish(k, scratch, epilogue, pointers, covered, unit)
         with k.if_(covered < tokens):
             rest(panel, k.i64(panel_bytes), tokens - covered, behind, unit)
     with k.if_(full > 0):
@@ -133,14 +133,14 @@ def gemm_amx(
 
 
 def _finish(
-    k: Kernel, scratch: Ptr, epilogue: Epilogue, place: RowPointers, covered: Value, unit: Value
+    k: Kernel, scratch: Ptr, epilogue: Epilogue, pointers: RowPointers, covered: Value, unit: Value
 ) -> None:
     """Apply the epilogue to the sums of all tokens."""
     totals, lanes = scratch.at(TOTALS_AT).cast(f32), k.lanes
     with k.range(0, covered, name="row") as row:
         at = row // ROWS * (2 * ROWS) + row % ROWS
         pair = [k.var(totals.load((at + half * ROWS) * lanes, lanes)) for half in range(2)]
-        apply_epilogue(k, epilogue, [pair], place(row, 1)[1], unit)
+        apply_epilogue(k, epilogue, [pair], pointers(row, 1)[1], unit)
 
 
 class _Product:
@@ -201,12 +201,12 @@ class _Product:
             with k.range(0, tiles, name="tile") as tile:
                 here = rows.at(tile * tile_bytes)
                 following = rows.at((tile + 1).min(tiles - 1) * tile_bytes)
-                kept = self.scratch.at(TOTALS_AT + (tile * 2 + half) * (ROWS * VECTOR)).cast(f32)
+                stored = self.scratch.at(TOTALS_AT + (tile * 2 + half) * (ROWS * VECTOR)).cast(f32)
                 totals = [k.var(k.zeros(f32, self.lanes)) for _ in range(ROWS)]
                 with k.if_(first.ne(0)):
                     for row, total in enumerate(totals):
-                        total.set(kept.load(row * self.lanes, self.lanes))
-                self._ask(tile, half)
+                        total.set(stored.load(row * self.lanes, self.lanes))
+                self._prefetch(tile, half)
                 with k.range(0, groups, name="group") as group:
                     last = group.eq(groups - 1)
                     then = last.select(zero, group + 1)
@@ -216,9 +216,9 @@ class _Product:
                         self._start(Ptr(k, base, i8), half, then, n)
                         self._add(here, half, group, n, totals)
                 for row, total in enumerate(totals):
-                    kept.store(row * self.lanes, total.value)
+                    stored.store(row * self.lanes, total.value)
 
-    def _ask(self, tile: Value, half: Value) -> None:
+    def _prefetch(self, tile: Value, half: Value) -> None:
         """Prefetch the output lines of a tile: its rows are far from each other."""
         for row in range(ROWS):
             self.out.at((tile * ROWS + row) * self.stride + half * self.lanes).prefetch(0)

@@ -29,15 +29,15 @@ from .epilogue import Epilogue
 from .grids8 import PAIRED
 from .panels_k import SUPER, offsets
 from .prefetch import Prefetcher
+from .sign_magnitude import EIGHT_BITS, block_bytes
 from .tiles import Sums, SuperTile, TileGemm, panel_product, quant_tile_tokens, rows_in_order
-from .turned import EIGHT_BITS, block_bytes
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 # Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
 SMALL = ("q2_k", "q3_k", *gemm_xs.TABLED)
 UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 10, **dict.fromkeys(SMALL, 25)}
 FEW_UNPACK_FROM = {"q5_k": 8, "q6_k": 6}  # where there are few registers; others from 9
-MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
+MAX_Q = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
 # Formats whose register tiles are not the one below.
 TILES = {
     **dict.fromkeys(("q2_k", "q3_k"), gemm_small.Tile),
@@ -80,8 +80,8 @@ def gemm_k(
     x_stride = blocks * BLOCKS * BLOCK_BYTES
     with k.units() as unit:
         panel = weights.at(unit * panel_bytes)
-        place = rows_in_order(x, x_stride, out, out_stride)
-        product(panel, k.i64(panel_bytes), count.load(0), place, unit)
+        pointers = rows_in_order(x, x_stride, out, out_stride)
+        product(panel, k.i64(panel_bytes), count.load(0), pointers, unit)
 
 
 def scratch_bytes(fmt: str, depth: int, lanes: int) -> int:
@@ -105,7 +105,7 @@ def k_product(
         k,
         TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks),
         scratch,
-        most=tile or quant_tile_tokens(k.target),
+        max_tile=tile or quant_tile_tokens(k.target),
         unpack_from=unpack_from(fmt, k.target),
         max_single_tile=max_single_tile,
     )
@@ -118,8 +118,8 @@ class _Tile(SuperTile):
         super().__init__(k, fmt, epilogue, blocks)
         self.steps = 4 if fmt == "q6_k" else 8  # K-groups of a sub-block
         # So many of them fit into a running sum of int16, where there is one.
-        self.running = max(n for n in (2, 4, 8) if n <= self.steps and n * MOST[fmt] * 254 < 32768)
-        self.dot = Dot(k, MOST[fmt], self.running)
+        self.running = max(n for n in (2, 4, 8) if n <= self.steps and n * MAX_Q[fmt] * 254 < 32768)
+        self.dot = Dot(k, MAX_Q[fmt], self.running)
         # Where running sums are int16 pairs, the product that widens them takes a scale with it.
         self.integer = self.dot.narrow and k.target.dot == "maddubs"
         self.element = i32 if self.integer else f32  # of unpacked scales, and of a block's parts

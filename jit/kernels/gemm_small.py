@@ -29,7 +29,7 @@ from .prefetch import Prefetcher
 from .tiles import Sums, SuperTile
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
-MOST = {"q2_k": 3, "q3_k": 7}
+MAX_Q = {"q2_k": 3, "q3_k": 7}
 STEPS = 4  # K-groups of a sub-block
 ONES = 0x00010001  # int16 pair
 
@@ -39,7 +39,7 @@ class Tile(SuperTile):
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
         super().__init__(k, fmt, epilogue, blocks)
-        self.dot = Dot(k, MOST[fmt], STEPS)
+        self.dot = Dot(k, MAX_Q[fmt], STEPS)
         # Bytes with the scale in them need a dot product of whole bytes.
         self.folded = not self.dot.narrow
         self.whole = Dot(k)
@@ -110,8 +110,8 @@ class Tile(SuperTile):
             for group in range(8)
         )
         if not self.folded:
-            places = [self._unpacked_scale(unpacked, block, sub, n) for n in range(2)]
-            scales = [[at.load(half * lanes, lanes) for at in places] for half in range(2)]
+            halves = [self._unpacked_scale(unpacked, block, sub, n) for n in range(2)]
+            scales = [[at.load(half * lanes, lanes) for at in halves] for half in range(2)]
             self._products(xs, groups, scales, totals)
             return
         for group, ws in enumerate(groups):

@@ -25,8 +25,8 @@ from .panels import FORMATS
 from .panels_k import SUPER
 from .panels_small import GRIDS, three_bits
 from .prefetch import Prefetcher
+from .sign_magnitude import SignMagnitude, block_bytes, splits_signs
 from .tiles import Sums, SuperTile
-from .turned import Turned, block_bytes, turned
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 TABLED = ("iq4_xs", *GRIDS, *EIGHTS)
@@ -43,9 +43,9 @@ class Tile(SuperTile):
         self.subs = 2 if fmt in PAIRED else 1  # scales that meet one activation block
         self.steps = 8 // self.subs  # K-groups of each
         self.dot = Dot(k, None if fmt == "iq4_xs" else max(self.table), self.steps)
-        self.turned = Turned(k) if turned(fmt, k.target) else None
+        self.signs = SignMagnitude(k) if splits_signs(fmt, k.target) else None
         # An unpacked panel: weights of all blocks, then float32 scales of all sub-blocks.
-        self.words = block_bytes(k.lanes) if self.turned else 64 * k.lanes  # bytes of 32 weights
+        self.words = block_bytes(k.lanes) if self.signs else 64 * k.lanes  # bytes of 32 weights
         self.scale_at = blocks * BLOCKS * self.words
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
@@ -56,8 +56,8 @@ class Tile(SuperTile):
             d = self._d(data)
             with k.range(0, 8, name="sub") as sub:
                 words, floats = self._unpacked(scratch, block, sub)
-                if self.turned:
-                    self.turned.store(self._weights(data, sub), words)
+                if self.signs:
+                    self.signs.store(self._weights(data, sub), words)
                 else:
                     for group, pair in self._weights(data, sub):
                         for half, w in enumerate(pair):
@@ -103,8 +103,8 @@ class Tile(SuperTile):
         """Add an activation block's products with its unpacked weights."""
         k, lanes = self.k, self.lanes
         scales = [floats.load(n * lanes, lanes) for n in range(2 * self.subs)]
-        if self.turned:
-            totals = self.turned.sums(words, [x.at(8) for x in xs])
+        if self.signs:
+            totals = self.signs.sums(words, [x.at(8) for x in xs])
             for pair, sums in zip(parts, totals, strict=True):
                 for part, total, scale in zip(pair, sums, scales, strict=True):
                     part.set(k.fma(total.to(f32), scale, part.value))
@@ -158,8 +158,8 @@ class Tile(SuperTile):
             return [words.load(first + half * lanes, lanes) for half in range(2)]
 
         if eights:
-            for group, places in enumerate(three_bits([raw(n) for n in range(3)])):
-                yield group, [table_bytes(k, p, self.table) for p in places]
+            for group, indices in enumerate(three_bits([raw(n) for n in range(3)])):
+                yield group, [table_bytes(k, p, self.table) for p in indices]
             return
         for n in range(4):
             both = raw(n)

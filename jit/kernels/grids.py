@@ -66,12 +66,12 @@ def nibbles(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
             signs = [byte(74 + 4 * sub + n) for n in range(4)]
         groups = []
         for g in range(8):
-            place = byte(2 + 8 * sub + g)
+            index = byte(2 + 8 * sub + g)
             if fmt == "iq3_s":
-                place = place | (((byte(66 + sub) >> g) & 1) << 8)
+                index = index | (((byte(66 + sub) >> g) & 1) << 8)
             four = (signs[g // 2] >> (4 * (g % 2))) & 15
             # Four copies, seven bits apart: bit i lands on bit 0 of byte i.
-            groups.append(grid.load(place) | (((four * 0x00204081) & 0x01010101) << 3))
+            groups.append(grid.load(index) | (((four * 0x00204081) & 0x01010101) << 3))
         out.append(groups)
     return out
 

@@ -85,7 +85,7 @@ def half_float(fmt: str, block: Ptr) -> Value:
     return ((tops[0] >> 12) | (tops[1] >> 8) | (tops[2] >> 4) | tops[3]).to(i16)
 
 
-def places(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
+def indices(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
     """Unpack a file block to indices into `codebook.TABLES`: [activation block][K-group] int32.
 
     A byte of a word is the digit of a weight, with 4 for its sign.
@@ -93,12 +93,12 @@ def places(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
     out = []
     for sub in range(8):
         groups = []
-        for place, signs in zip(*_eights(fmt, block, sub), strict=True):
+        for index, signs in zip(*_eights(fmt, block, sub), strict=True):
             for half in range(2):
                 four = (signs >> (4 * half)) & 15
                 # Four copies, seven bits apart: bit i lands on bit 0 of byte i.
                 spread = ((four * 0x00204081) & 0x01010101) << 2
-                groups.append(grid.load(place * 2 + half) | spread)
+                groups.append(grid.load(index * 2 + half) | spread)
         out.append(groups)
     return out
 
@@ -170,27 +170,27 @@ def reference(fmt: str, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     low = data[:, start : start + 32].astype(np.uint16)
     if fmt == "iq2_xxs":
         pairs = np.ascontiguousarray(data[:, 2:]).view("<u4").reshape(-1, 8, 2)
-        place = np.ascontiguousarray(pairs[..., 0]).view(np.uint8)
+        index = np.ascontiguousarray(pairs[..., 0]).view(np.uint8)
         sevens = pairs[..., 1:] >> np.array([0, 7, 14, 21], np.uint32) & 127
         packed, signs = pairs[..., 1] >> 28, _all_signs(sevens)
     elif fmt == "iq2_xs":
         both = _words(data[:, 2:66])
-        place, packed, signs = both & 511, data[:, 66:], _all_signs(both >> 9)
+        index, packed, signs = both & 511, data[:, 66:], _all_signs(both >> 9)
     elif fmt == "iq2_s":
         tops = data[:, 66:74, None] >> np.array([0, 2, 4, 6], np.uint8) & 3
-        place, packed, signs = low | tops.reshape(-1, 32).astype(np.uint16) << 8, data[:, 74:], None
+        index, packed, signs = low | tops.reshape(-1, 32).astype(np.uint16) << 8, data[:, 74:], None
         signs = np.unpackbits(data[:, 34:66], axis=1, bitorder="little")
     elif fmt == "iq1_s":
         high = _words(data[:, 34:])
         tops = high[..., None] >> np.array([0, 3, 6, 9], np.uint16) & 7
-        place, packed = low | tops.reshape(-1, 32) << 8, high >> 12 & 7
+        index, packed = low | tops.reshape(-1, 32) << 8, high >> 12 & 7
         signs = np.repeat(high >> 15, 32, axis=1)
     else:
         fours = np.stack([data[:, 32:48] & 15, data[:, 32:48] >> 4], axis=2).reshape(-1, 32)
-        place, signs = low | (fours & 7).astype(np.uint16) << 8, np.repeat(fours >> 3, 8, axis=1)
+        index, signs = low | (fours & 7).astype(np.uint16) << 8, np.repeat(fours >> 3, 8, axis=1)
         threes = _words(data[:, 48:])[..., None] >> np.array([0, 3, 6, 9], np.uint16) & 7
         packed = threes.reshape(-1, 8, 2) @ np.array([1, 16], np.uint16)
-    digits = entries(fmt)[place.reshape(len(data), 32)].reshape(-1, 256)
+    digits = entries(fmt)[index.reshape(len(data), 32)].reshape(-1, 256)
     return packed.astype(np.uint8), digits | (signs.reshape(-1, 256) << 2).astype(np.uint8)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..dot import to_bf16_bits
 from ..simd import Kernel, Ptr, Value, Var, i32
 from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
-from .key_values import turned
+from .key_values import transposed
 
 FEW = 4  # keys from which on they are turned, which takes as long for one as for a whole block
 UNROLL = 4
@@ -45,9 +45,9 @@ class KeyBlock:
         position = row.load(ROW_POSITION) + 1
         # Where none follows this row is as good as any: what it says does not count.
         following = self.k.choose(more, row.at(ROW_SLOTS), row)
-        apart = following.load(ROW_TABLE).ne(row.load(ROW_TABLE))
-        apart = apart | following.load(ROW_POSITION).ne(position)
-        return apart | (position & (self.k.lanes - 1)).eq(0)
+        other_table = following.load(ROW_TABLE).ne(row.load(ROW_TABLE))
+        other_table = other_table | following.load(ROW_POSITION).ne(position)
+        return other_table | (position & (self.k.lanes - 1)).eq(0)
 
     def put(self, within: Value, vectors: Sequence[Value]) -> None:
         """Buffer the key of position `within` of a page: int32 vectors of its words."""
@@ -82,7 +82,7 @@ class KeyBlock:
 
         def square(start: Value) -> None:
             rows = [self.rows.load(start + n * words, lanes) for n in range(lanes)]
-            for n, vector in enumerate(turned(k, rows, 1)):
+            for n, vector in enumerate(transposed(k, rows, 1)):
                 at = (start + n) * lanes
                 if k.target.bits == 512:
                     block.store_where(at, vector, inside)

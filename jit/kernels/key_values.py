@@ -22,7 +22,7 @@ def piece_bytes() -> int:
     return 4 * PAGE * PIECE_DIMS
 
 
-def turned(k: Kernel, words: Sequence[Value], step: int) -> list[Value]:
+def transposed(k: Kernel, words: Sequence[Value], step: int) -> list[Value]:
     """Transpose lanes / step int32 vectors of words of dims, lane = position.
 
     Of the results the n-th has positions n * step … of all dims in its lanes, in their order.
@@ -90,5 +90,5 @@ def turn(
     for n, row in enumerate(rows):
         words = [row.load(w * stride, k.lanes) for w in range(count)]
         words = [word ^ flip for word in words] if flip else words
-        for group, vector in enumerate(turned(k, words, step)):
+        for group, vector in enumerate(transposed(k, words, step)):
             into.store((at + group) * width + n * k.lanes, vector)

@@ -58,8 +58,8 @@ def latent_store(
         angles = cos.at(position * (rotated // 2)), sin.at(position * (rotated // 2))
         with k.if_(head < heads):
             number = token * heads + head
-            asked = absorbed.at(number * absorbed_stride)
-            dims = [asked.load(d, lanes) for d in range(0, latent, lanes)]
+            absorbed_query = absorbed.at(number * absorbed_stride)
+            dims = [absorbed_query.load(d, lanes) for d in range(0, latent, lanes)]
             last = form.read(q.at(number * q_stride + q_width - rotated))
             store_query(k, q_out, number * head_dim, dims + form.rotate(last, angles), scale, kv)
         with k.if_(head.eq(heads)):

@@ -45,7 +45,7 @@ def gemm_selected(
     floats = form.family == "float"
     stride = x_bytes if floats else k.i64(blocks * (form.block // 32) * BLOCK_BYTES)
 
-    def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
+    def pointers(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
         start = x.at(first * stride)
         rows = [start.at(t * stride) for t in range(tokens)]
         rows = [row.cast(f32) for row in rows] if floats else rows
@@ -54,7 +54,7 @@ def gemm_selected(
     with k.units() as unit:
         at = panels.load(unit).to(i64)
         following = (panels.load(unit + 1).to(i64) - at) * panel_bytes
-        product(weights.at(at * panel_bytes), following, count.load(0), place, at)
+        product(weights.at(at * panel_bytes), following, count.load(0), pointers, at)
 
 
 def panels_of(mask: np.ndarray, rows: int) -> np.ndarray:

@@ -27,13 +27,13 @@ def exp(k: Kernel, x: Value) -> Value:
     return exp_each(k, [x])[0]
 
 
-def exp_each(k: Kernel, xs: Sequence[Value], least: float = -87.3) -> list[Value]:
+def exp_each(k: Kernel, xs: Sequence[Value], min_exponent: float = -87.3) -> list[Value]:
     """Compute `exp` of each, interleaved step by step to hide latency.
 
-    least: what smaller ones count as.
+    min_exponent: what smaller ones count as.
     """
     # A comparison and a choice are one instruction on x86, which `Value.max` is not.
-    xs = [(x > least).select(x, least) for x in xs]
+    xs = [(x > min_exponent).select(x, min_exponent) for x in xs]
     rounded = [x * 1.4426950408889634 for x in xs]
     rounded = [y + ROUND for y in rounded]
     ns = [y - ROUND for y in rounded]
@@ -71,8 +71,8 @@ def silu_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
 
 def _inverse_exp_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
     """Compute e^-x, at most e^88."""
-    turned = [0 - x for x in xs]
-    return exp_each(k, [(x < 88.0).select(x, 88.0) for x in turned])
+    negated = [0 - x for x in xs]
+    return exp_each(k, [(x < 88.0).select(x, 88.0) for x in negated])
 
 
 def sigmoid(k: Kernel, x: Value) -> Value:
@@ -133,9 +133,9 @@ def f32_to_f16(k: Kernel, value: Value) -> Value:
     bits = value.bitcast(i32)
     size = bits & 0x7FFFFFFF
     # The last bit of a float32 in [0.5, 1) is worth 2^-24, as a float16 denormal's is.
-    least = (size.bitcast(f32) + 0.5).bitcast(i32) - 0x3F000000
+    subnormal = (size.bitcast(f32) + 0.5).bitcast(i32) - 0x3F000000
     normal = (size - (112 << 23) + 0xFFF + ((size >> 13) & 1)) >> 13
-    small = (size < (113 << 23)).select(least, normal)
+    small = (size < (113 << 23)).select(subnormal, normal)
     whole = (size < 0x477FF000).select(small, 0x7C00)  # 65520 and above
     return (whole | ((bits >> 16) & 0x8000)).to(i16)
 

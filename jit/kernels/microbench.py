@@ -10,7 +10,7 @@ from .. import amx
 from ..dot import Dot, bf16_dot
 from ..simd import I64, I8s, Kernel, Ptr, f32, i8, i32, kernel
 from ..targets import CpuTarget
-from .turned import turned
+from .sign_magnitude import splits_signs
 
 Peak = Literal["int8", "w8a8", "fp32", "bf16"]
 """int8: of weights up to 15, the fastest that the target multiplies; w8a8: of 8-bit weights, which
@@ -67,10 +67,10 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
     element = i32 if whole else f32
     words = operands.cast(i32)
     a, b = words.load(0, lanes), words.load(lanes, lanes)
-    # Sizes and signs apart (`turned.py`): products of sizes, and a sign on what they multiply.
-    signs = peak == "w8a8" and turned("q8_0", k.target)
+    # Magnitudes and signs (`sign_magnitude.py`): products of magnitudes, and signs on the others.
+    signs = peak == "w8a8" and splits_signs("q8_0", k.target)
     mask = words.load(OPERANDS * lanes, lanes)  # zero: no sign
-    dot = Dot(k, most=127 if signs else None if peak == "w8a8" else 15)
+    dot = Dot(k, max_q=127 if signs else None if peak == "w8a8" else 15)
     zero = k.zeros(element, lanes)
     starts = operands.cast(element).at(OPERANDS * lanes)
     sums = [
@@ -110,11 +110,11 @@ def _multiply_tiles(k: Kernel, operands: Ptr, sink: Ptr) -> None:
     with k.units(), k.range(0, TILE_STEPS, name="step"):
         for n, tile in enumerate(amx.SUMS):
             amx.dot_bf16(k, tile, amx.LEFT[n % 2], amx.RIGHT[n // 2])
-    place = k.scratch(f32, amx.ROWS * k.lanes)
+    sums = k.scratch(f32, amx.ROWS * k.lanes)
     out = k.zeros(f32, k.lanes)
     for tile in amx.SUMS:
-        amx.store(k, tile, place, row)
-        out = out + place.load(0, k.lanes)
+        amx.store(k, tile, sums, row)
+        out = out + sums.load(0, k.lanes)
     sink.cast(f32).store(0, out)
     amx.release(k)
 

@@ -88,9 +88,9 @@ def route(
                 _drop_groups(k, left, experts, groups, groups_used)
         chosen, shares = ids.at(token * used), weights.at(token * used)
         with k.range(0, used, name="slot") as slot:
-            most, index = _largest(k, left, room)
+            maximum, index = _largest(k, left, room)
             chosen.store(slot, index)
-            shares.store(slot, most if plain else likely.load(index.to(i64)))
+            shares.store(slot, maximum if plain else likely.load(index.to(i64)))
             left.store(index.to(i64), k.f32(NEVER))
         if plain:
             _softmax(k, shares, used)
@@ -112,10 +112,10 @@ def _likelihoods(k: Kernel, values: Ptr, room: int, gating: Gating) -> None:
             values.store(at, sigmoid(k, x))
         return
     largest, _ = _largest(k, values, room)
-    most, total = largest.splat(lanes), k.var(k.zeros(f32, lanes))
+    maximum, total = largest.splat(lanes), k.var(k.zeros(f32, lanes))
     with k.range(0, room, step=lanes, name="exp") as at:
         x = values.load(at, lanes)
-        e = x.eq(NEVER).select(k.zeros(f32, lanes), exp(k, x - most) + (x - x))
+        e = x.eq(NEVER).select(k.zeros(f32, lanes), exp(k, x - maximum) + (x - x))
         values.store(at, e)
         total.set(total.value + e)
     whole = total.value.hsum().splat(lanes)
@@ -123,7 +123,7 @@ def _likelihoods(k: Kernel, values: Ptr, room: int, gating: Gating) -> None:
         values.store(at, values.load(at, lanes) / whole)
 
 
-def _drop_groups(k: Kernel, left: Ptr, experts: int, groups: int, kept: int) -> None:
+def _drop_groups(k: Kernel, left: Ptr, experts: int, groups: int, used_groups: int) -> None:
     """Restrict the choice to experts of the best `used_groups` of `groups` equal groups."""
     lanes, size = k.lanes, experts // groups
     room = -(-groups // lanes) * lanes
@@ -139,7 +139,7 @@ def _drop_groups(k: Kernel, left: Ptr, experts: int, groups: int, kept: int) -> 
             second.set(best.select(first.value, second.value.max(x)))
             first.set(best.select(x, first.value))
         worth.store(g, first.value + second.value if size > 1 else first.value)
-    with k.range(0, kept, name="kept"):
+    with k.range(0, used_groups, name="kept"):
         _, index = _largest(k, worth, room)
         worth.store(index.to(i64), k.f32(NEVER))
         keeps.store(index.to(i64), k.f32(0))
@@ -165,9 +165,9 @@ def _largest(k: Kernel, values: Ptr, count: int) -> tuple[Value, Value]:
         better = xs > largest.value
         where.set(better.select(k.iota(lanes) + at.to(i32).splat(lanes), where.value))
         largest.set(better.select(xs, largest.value))
-    most = largest.value.hmax()
-    ties = largest.value.eq(most.splat(lanes)).select(where.value, 0x7FFFFFFF)
-    return most, ties.fold(lambda a, b: a.min(b))
+    maximum = largest.value.hmax()
+    ties = largest.value.eq(maximum.splat(lanes)).select(where.value, 0x7FFFFFFF)
+    return maximum, ties.fold(lambda a, b: a.min(b))
 
 
 def _softmax(k: Kernel, values: Ptr, count: int) -> None:
@@ -300,14 +300,14 @@ def gemm_experts(
         start, end = (starts.load(slot + n).to(i64) for n in range(2))
         mine = pairs.at(start)
 
-        def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
+        def pointers(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
             here = [mine.load(first + t).to(i64) for t in range(tokens)]
             rows = [x.at(pair // share * x_bytes) for pair in here]
             if FORMATS[fmt].family == "float":
                 rows = [row.cast(f32) for row in rows]
             return rows, [out.at(pair * out_stride) for pair in here]
 
-        product(weights.at(at * panel_bytes), following, end - start, place, column)
+        product(weights.at(at * panel_bytes), following, end - start, pointers, column)
 
 
 def _panel(active: Ptr, unit: Value, units_each: Value) -> Value:
@@ -376,12 +376,12 @@ def clamped_glu(
     with k.units() as unit:
         pair, start = unit // parts, unit % parts * size
         at, bias = pair * stride + start, ids.load(pair).to(i64) * stride + start
-        most, steep = limit.splat(lanes), alpha.splat(lanes)
+        bound, steep = limit.splat(lanes), alpha.splat(lanes)
         with k.range(0, size, step=lanes, name="column") as n:
             g = gate.load(at + n, lanes) + gate_biases.load(bias + n, lanes)
             u = up.load(at + n, lanes) + up_biases.load(bias + n, lanes)
             broken = (g - g) + (u - u)  # NaN, which bounds would hide
-            g, u = g.min(most), u.min(most).max(0 - most)
+            g, u = g.min(bound), u.min(bound).max(0 - bound)
             open_ = 1.0 / (exp(k, (0 - g * steep).min(88.0)) + 1.0)
             gate.store(at + n, g * open_ * (u + 1.0) + broken)
 

@@ -57,7 +57,7 @@ class Format:
         file_bytes: bytes of one block of one row in the file.
         family: which product takes it: ``float``, ``blocks`` (of 32) or ``k`` (K-quants).
         row_bytes: bytes of one block of one row in a panel; the file's, or a little more.
-        most: largest stored weight where they are small and unsigned (``blocks`` only).
+        max_q: largest stored weight where they are small and unsigned (``blocks`` only).
         has_min: whether a block's min is added to its weights, instead of a zero point.
         scales: byte offsets of a block's fp16 scale and min in the file (of the float itself: 0).
     """
@@ -67,7 +67,7 @@ class Format:
     file_bytes: int
     family: Literal["float", "blocks", "k"]
     row_bytes: int
-    most: int | None = None
+    max_q: int | None = None
     has_min: bool = False
     scales: tuple[int, ...] = (0,)
 
@@ -84,7 +84,7 @@ class Format:
     @property
     def has_fifth(self) -> bool:
         """Whether weights are nibbles and a bit."""
-        return self.most == 31
+        return self.max_q == 31
 
     @property
     def head_bytes(self) -> int:
@@ -178,14 +178,14 @@ FORMATS = {
         Format("f16", 1, 2, "float", 2),
         Format("bf16", 1, 2, "float", 2),
         Format("q8_0", 32, 34, "blocks", 34),
-        Format("q4_0", 32, 18, "blocks", 18, most=15),
-        Format("q4_1", 32, 20, "blocks", 20, most=15, has_min=True, scales=(0, 2)),
+        Format("q4_0", 32, 18, "blocks", 18, max_q=15),
+        Format("q4_1", 32, 20, "blocks", 20, max_q=15, has_min=True, scales=(0, 2)),
         Format("iq4_nl", 32, 18, "blocks", 18),
-        Format("mxfp4", 32, 17, "blocks", 17, most=24),
+        Format("mxfp4", 32, 17, "blocks", 17, max_q=24),
         # In the file two blocks share 36 bytes: their four scales come first.
-        Format("nvfp4", 32, 18, "blocks", 18, most=24, scales=()),
-        Format("q5_0", 32, 22, "blocks", 22, most=31),
-        Format("q5_1", 32, 24, "blocks", 24, most=31, has_min=True, scales=(0, 2)),
+        Format("nvfp4", 32, 18, "blocks", 18, max_q=24, scales=()),
+        Format("q5_0", 32, 22, "blocks", 22, max_q=31),
+        Format("q5_1", 32, 24, "blocks", 24, max_q=31, has_min=True, scales=(0, 2)),
         Format("q2_k", 256, 84, "k", 84, scales=(80, 82)),
         Format("q3_k", 256, 110, "k", 114, scales=(108,)),
         Format("q4_k", 256, 144, "k", 148, scales=(0, 2)),
@@ -302,8 +302,8 @@ def _pack_block(
     if fmt in ("f16", "bf16"):
         return
     if form.has_min:
-        least = src.cast(i16).load(1) & keep16
-        out.at(4 * lanes).cast(i16).store(lane + half * lanes, least)
+        minimum = src.cast(i16).load(1) & keep16
+        out.at(4 * lanes).cast(i16).store(lane + half * lanes, minimum)
     if form.has_fifth:
         bits = _by_group(src.at(form.head_bytes - 4).cast(i32).load())
         fifth = out.at(2 * lanes * (form.head_bytes - 4)).cast(i32)

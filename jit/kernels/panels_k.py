@@ -105,30 +105,30 @@ def reference(
     """
     blocks, at = len(data), offsets(fmt, lanes)
 
-    def place(part: str, values: np.ndarray) -> None:
+    def put(part: str, values: np.ndarray) -> None:
         """Store values [blocks, count, bytes], interleaved with those of the other rows."""
         count, size = values.shape[1:]
         there = out[:, at[part] : at[part] + count * 2 * lanes * size]
         there.reshape(blocks, count, 2 * lanes, size)[:, :, where] = values
 
     if fmt in panels_small.PARTS:
-        panels_small.reference(place, data, fmt, inside)
+        panels_small.reference(put, data, fmt, inside)
         return
 
     def words(part: str, start: int, count: int) -> None:
-        place(part, data[:, start : start + 4 * count].reshape(blocks, count, 4))
+        put(part, data[:, start : start + 4 * count].reshape(blocks, count, 4))
 
     if fmt == "q6_k":
-        place("d", data[:, None, 208:210] * inside)
-        place("scale", data[:, 192:208].reshape(blocks, 8, 2) * inside)
+        put("d", data[:, None, 208:210] * inside)
+        put("scale", data[:, 192:208].reshape(blocks, 8, 2) * inside)
         words("nibble", 0, 32)
         words("high", 128, 16)
         return
-    place("d", data[:, None, 0:2] * inside)
-    place("dmin", data[:, None, 2:4] * inside)
+    put("d", data[:, None, 0:2] * inside)
+    put("dmin", data[:, None, 2:4] * inside)
     scales, mins = six_bits_reference(data[:, 4:16])
-    place("scale", scales[:, :, None])
-    place("min", mins.reshape(blocks, 4, 2))
+    put("scale", scales[:, :, None])
+    put("min", mins.reshape(blocks, 4, 2))
     if fmt == "q5_k":
         words("high", 16, 8)
     words("nibble", 16 if fmt == "q4_k" else 48, 32)

@@ -97,7 +97,7 @@ def pack_block(  # noqa: C901 - one arm for each format
         put("d", 0, grids8.half_float(fmt, src) & keep)
         for n, scale in enumerate(grids8.scales(fmt, src)):
             put("scale", n, scale.to(i8))
-        for sub, q in enumerate(grids8.places(fmt, grids8.words(k, fmt), src)):
+        for sub, q in enumerate(grids8.indices(fmt, grids8.words(k, fmt), src)):
             put_three_bits(sub, q)
     elif fmt in GRIDS:
         put("d", 0, src.cast(i16).load() & keep)
@@ -155,40 +155,40 @@ PanelWriter = Callable[[str, np.ndarray], None]
 """Writes [blocks, count, bytes] of one row as a part of its panel's blocks."""
 
 
-def reference(place: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> None:
+def reference(put: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> None:
     """Pack one row as `pack_block` does: data uint8 [blocks, file bytes].
 
     A padding row (`inside` false) keeps what its scales multiply, but not the scales.
     """
     if fmt == "q2_k":
-        place("d", data[:, None, 80:82] * inside)
-        place("dmin", data[:, None, 82:84] * inside)
-        place("scale", data[:, :16].reshape(-1, 8, 2))
+        put("d", data[:, None, 80:82] * inside)
+        put("dmin", data[:, None, 82:84] * inside)
+        put("scale", data[:, :16].reshape(-1, 8, 2))
         q = _two_bits_reference(data[:, 16:80]).reshape(-1, 8, 2, 4, 4)
         shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
-        place("quant", np.bitwise_or.reduce(q << shifts, axis=3).reshape(-1, 16, 4))
+        put("quant", np.bitwise_or.reduce(q << shifts, axis=3).reshape(-1, 16, 4))
     elif fmt == "q3_k":
-        place("d", data[:, None, 108:110] * inside)
-        place("scale", q3_scales_reference(data[:, 96:108]).view(np.uint8).reshape(-1, 8, 2))
+        put("d", data[:, None, 108:110] * inside)
+        put("scale", q3_scales_reference(data[:, 96:108]).view(np.uint8).reshape(-1, 8, 2))
         top = data[:, None, :32] >> np.arange(8, dtype=np.uint8)[:, None] & 1
         q = _two_bits_reference(data[:, 32:96]) | top.reshape(-1, 8, 8, 4) << 2
-        place("quant", _three_bits_reference(q))
+        put("quant", _three_bits_reference(q))
     elif fmt in EIGHTS:
         d = grids8.half_float_reference(fmt, data).view(np.uint8).reshape(-1, 1, 2)
         scales, q = grids8.reference(fmt, data)
-        place("d", d * inside)
-        place("scale", scales[:, :, None])
-        place("quant", _three_bits_reference(q.reshape(-1, 8, 8, 4)))
+        put("d", d * inside)
+        put("scale", scales[:, :, None])
+        put("quant", _three_bits_reference(q.reshape(-1, 8, 8, 4)))
     elif fmt in GRIDS:
-        place("d", data[:, None, 0:2] * inside)
+        put("d", data[:, None, 0:2] * inside)
         scales, q = grid_reference(data, fmt)
-        place("scale", scales[:, :, None])
+        put("scale", scales[:, :, None])
         groups = q.reshape(-1, 8, 2, 4, 4)
-        place("nibble", (groups[:, :, 0] | groups[:, :, 1] << 4).reshape(-1, 32, 4))
+        put("nibble", (groups[:, :, 0] | groups[:, :, 1] << 4).reshape(-1, 32, 4))
     else:
-        place("d", data[:, None, 0:2] * inside)
-        place("scale", xs_scales_reference(data[:, 2:8]).view(np.uint8)[:, :, None])
-        place("nibble", data[:, 8:].reshape(-1, 32, 4))
+        put("d", data[:, None, 0:2] * inside)
+        put("scale", xs_scales_reference(data[:, 2:8]).view(np.uint8)[:, :, None])
+        put("nibble", data[:, 8:].reshape(-1, 32, 4))
 
 
 def grid_reference(data: np.ndarray, fmt: str) -> tuple[np.ndarray, np.ndarray]:
@@ -196,17 +196,17 @@ def grid_reference(data: np.ndarray, fmt: str) -> tuple[np.ndarray, np.ndarray]:
     grid, qs = np.array(grids.entries(fmt), np.uint8), data[:, 2:66].astype(np.uint16)
     if fmt == "iq3_s":
         tops = np.unpackbits(data[:, 66:74], axis=1, bitorder="little")
-        scales, places = data[:, 106:], qs | tops.astype(np.uint16) << 8
+        scales, indices = data[:, 106:], qs | tops.astype(np.uint16) << 8
         scales = np.stack([scales & 15, scales >> 4], axis=2).reshape(-1, 8)
         signs = np.unpackbits(data[:, 74:106], axis=1, bitorder="little")
     else:
-        packed, places = np.ascontiguousarray(data[:, 66:]).view("<u4"), qs
+        packed, indices = np.ascontiguousarray(data[:, 66:]).view("<u4"), qs
         scales = (packed >> 28).astype(np.uint8)
         bits = packed[..., None] >> np.arange(28, dtype=np.uint32) & 1
         sevens = bits.reshape(-1, 8, 4, 7)
         signs = np.concatenate([sevens, sevens.sum(-1, keepdims=True) & 1], axis=-1)
     signs = signs.reshape(-1, 256).astype(np.uint8)
-    return scales * 2 + 1, grid[places].reshape(-1, 256) | signs << 3
+    return scales * 2 + 1, grid[indices].reshape(-1, 256) | signs << 3
 
 
 def _two_bits_reference(packed: np.ndarray) -> np.ndarray:

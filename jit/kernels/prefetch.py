@@ -62,7 +62,7 @@ class Prefetcher:
         panel: Ptr,
         following: Value,
         tile_index: TileIndex,
-        asks: Value | None = None,
+        enabled: Value | None = None,
     ) -> None:
         """Set up; the next panel is `following` bytes after this one. enabled: False for none."""
         self.k = k
@@ -71,7 +71,7 @@ class Prefetcher:
         # Pieces until the next of its own: counted down, as a division for each would cost more
         # than the questions.
         left = tile_index.number + 1
-        self.left = k.var(left if asks is None else asks.select(left, 0))
+        self.left = k.var(left if enabled is None else enabled.select(left, 0))
 
     def prefetch(self, piece: Value, nbytes: int) -> None:
         """Prefetch piece number `piece` of `nbytes` bytes, as all have, if it is this tile's.

@@ -98,22 +98,22 @@ def _scale(k: Kernel, form: Format, x: Ptr) -> tuple[list[Value], Callable[[Valu
     """Return what a block's head holds, and how its weights become integers."""
     if form.has_min:
         low, high = extremes(k, x, 32, LANES)
-        d = (high - low) / float(form.most or 1)
+        d = (high - low) / float(form.max_q or 1)
         inverse = reciprocal(d)
-        return [d, low], lambda v: clamped(((v - low) * inverse + 0.5).to(i32), form.most or 1)
+        return [d, low], lambda v: clamped(((v - low) * inverse + 0.5).to(i32), form.max_q or 1)
     if form.name == "q8_0":
         d = farthest(k, x, 32, LANES).abs() / 127.0
         inverse = reciprocal(d)
         return [d], lambda v: _away(v * inverse)
-    middle = ((form.most or 1) + 1) // 2
+    middle = ((form.max_q or 1) + 1) // 2
     d = farthest(k, x, 32, LANES) / float(-middle)
     inverse = reciprocal(d)
-    return [d], lambda v: clamped((v * inverse + (middle + 0.5)).to(i32), form.most or 1)
+    return [d], lambda v: clamped((v * inverse + (middle + 0.5)).to(i32), form.max_q or 1)
 
 
-def clamped(value: Value, most: int) -> Value:
+def clamped(value: Value, largest: int) -> Value:
     """Clamp int32 to 0 … `largest`."""
-    return value.min(most).max(0)
+    return value.min(largest).max(0)
 
 
 def _away(value: Value) -> Value:
@@ -186,18 +186,18 @@ def reference(rows: np.ndarray, fmt: str) -> np.ndarray:
         whole = np.floor(size)
         q = np.copysign(whole + (size - whole >= 0.5), y)
         return np.concatenate([half(d), q.astype(np.int8).view(np.uint8)], axis=1)
-    most = form.most or 1
+    max_q = form.max_q or 1
     if form.has_min:
         low = x.min(1, keepdims=True)
-        d = (x.max(1, keepdims=True) - low) / np.float32(most)
+        d = (x.max(1, keepdims=True) - low) / np.float32(max_q)
         y = (x - low) * reciprocal_reference(d) + np.float32(0.5)
         head = [half(d), half(low)]
     else:
-        middle = (most + 1) // 2
+        middle = (max_q + 1) // 2
         d = np.take_along_axis(x, np.abs(x).argmax(1)[:, None], 1) / np.float32(-middle)
         y = x * reciprocal_reference(d) + np.float32(middle + 0.5)
         head = [half(d)]
-    q = np.clip(y.astype(np.int32), 0, most).astype(np.uint8)
+    q = np.clip(y.astype(np.int32), 0, max_q).astype(np.uint8)
     if form.has_fifth:
         head.append(np.packbits(q >> 4, axis=1, bitorder="little"))
     return np.concatenate([*head, q[:, :16] & 15 | (q[:, 16:] & 15) << 4], axis=1)

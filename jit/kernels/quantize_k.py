@@ -135,7 +135,7 @@ def _with_min(k: Kernel, form: KType, s: _Search, out: Ptr) -> None:
 
 def _quants_min(form: KType, a: Value, b: Value):
     inverse = _inverse(a)
-    return lambda x: _between((x + b) * inverse, 0, form.most)
+    return lambda x: _between((x + b) * inverse, 0, form.max_q)
 
 
 def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[Value, Value]:
@@ -143,9 +143,9 @@ def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[Value, Value]:
     width = s.high - low
     per_width = _inverse(width)
     w_sum, wx_sum = s.sums(lambda x, w, _: (w, w * x), 2)
-    least = 0.0 - low
-    best_error = k.var(least * (least * w_sum + 2.0 * wx_sum))
-    best_a, best_b = k.var(s.zero()), k.var(least)
+    minimum = 0.0 - low
+    best_error = k.var(minimum * (minimum * w_sum + 2.0 * wx_sum))
+    best_a, best_b = k.var(s.zero()), k.var(minimum)
 
     def fit(make) -> None:
         """Update a and b for q = make(x) if they are better than the best so far."""
@@ -175,7 +175,7 @@ def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[Value, Value]:
 
     def grid(steps: Value) -> None:
         per_step = per_width * steps.splat(s.lanes)
-        fit(lambda x: _between((x - low) * per_step, 0, form.most))
+        fit(lambda x: _between((x - low) * per_step, 0, form.max_q))
 
     _steps(k, s.grids, grid)
     with k.range(0, ROUNDS, name="round"):
@@ -298,10 +298,10 @@ def _refit_plain(k: Kernel, form: KType, s: _Search, big_a: Value, d: Value) -> 
     return best_d.value
 
 
-def _largest_as_half(k: Kernel, values: Value, most: int) -> Value:
+def _largest_as_half(k: Kernel, values: Value, largest_q: int) -> Value:
     """Divide the largest of the lanes by `largest_q`; round to fp16."""
     top = values.fold(lambda one, other: (one > other).select(one, other))
-    return _as_half(k, top / float(most))
+    return _as_half(k, top / float(largest_q))
 
 
 def _as_half(k: Kernel, value: Value) -> Value:

@@ -17,13 +17,13 @@ class KType:
     """A K-quant as its quantizer sees it.
 
     Attributes:
-        size: weights of a sub-block; most: largest q (they count from 0, or from -(most + 1) / 2).
+        size: weights of a sub-block; max_q: largest q (from 0, or from -(max_q + 1) / 2).
         scales: largest scale; mins: largest min, 0 where there are none and scales are signed.
         nbytes: bytes of a super-block.
     """
 
     size: int
-    most: int
+    max_q: int
     scales: int
     mins: int
     nbytes: int
@@ -35,12 +35,12 @@ class KType:
     @property
     def middle(self) -> int:
         """The q that represents 0 where there is no min."""
-        return (self.most + 1) // 2
+        return (self.max_q + 1) // 2
 
     @property
     def grids(self) -> list[float]:
         """Step counts that divide the sub-block's range, or its largest magnitude."""
-        reach = self.most if self.mins else self.middle
+        reach = self.max_q if self.mins else self.middle
         finest = reach - min(3.0, reach / 2)
         width = reach + 1 - finest
         return [finest + width * n / (STEPS - 1) for n in range(STEPS)]
@@ -79,12 +79,12 @@ def _store_q45(
     scatter(out.at(4), 1, a_low | (a_high >> 4) << 6)
     scatter(out.at(8), 1, b_low | (b_high >> 4) << 6)
     scatter(out.at(12), 1, (a_high & 15) | (b_high & 15) << 4)
-    nibbles = 48 if form.most == 31 else 16
+    nibbles = 48 if form.max_q == 31 else 16
     with k.range(0, 32, name="store") as i:
         q = quant(i * 8).to(i32)
         low, high = _lanes_of(q, range(0, 8, 2)), _lanes_of(q, range(1, 8, 2))
         scatter(out.at(i + nibbles), 32, (low & 15) | (high & 15) << 4)
-        if form.most == 31:
+        if form.max_q == 31:
             bits = (q >> 4) << k.iota(8)
             scatter(out.at(i + 16), 1, bits.fold(lambda one, other: one | other))
 

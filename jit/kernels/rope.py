@@ -101,9 +101,9 @@ def rope_store(
             with k.if_(token + AHEAD < end):
                 later = token + AHEAD
                 at = later * q_stride + head * (group * q_step)
-                _ask(q.at(at), group * q_step)
+                _prefetch(q.at(at), group * q_step)
                 for x in (keys, values) if store else ():
-                    _ask(x.at(later * kv_stride + head * head_dim), head_dim)
+                    _prefetch(x.at(later * kv_stride + head * head_dim), head_dim)
             row = rows.at(token * ROW_SLOTS)
             position, table = row.load(ROW_POSITION), pages.at(row.load(ROW_TABLE))
             angles = cos.at(position * (rotated // 2)), sin.at(position * (rotated // 2))
@@ -144,7 +144,7 @@ def rope_store(
                         store_value(k, v_part, within, value_of(token), head_dim, kv)
 
 
-def _ask(x: Ptr, count: int) -> None:
+def _prefetch(x: Ptr, count: int) -> None:
     """Prefetch `count` floats."""
     for at in range(0, count, 16):
         x.prefetch(at)

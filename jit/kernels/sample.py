@@ -41,7 +41,7 @@ def sample_levels(
     lanes = k.lanes
     words = (count + 31) // 32
     masked = use_mask.load(0).ne(0)
-    most = _largest(k, best).splat(lanes)
+    maximum = _largest(k, best).splat(lanes)
     sharper = scale.load(0).splat(lanes)
     edges = [levels.load(j).splat(lanes) for j in range(LEVELS)]
     with k.units() as unit:
@@ -53,7 +53,7 @@ def sample_levels(
             for n in range(0, 32, lanes):
                 at = k.iota(lanes) + (word * 32 + n).to(i32).splat(lanes)
                 bit = (allowed >> (k.iota(lanes) + n)) & 1
-                gap = most - logits.load(word * 32 + n, lanes)
+                gap = maximum - logits.load(word * 32 + n, lanes)
                 weight = exp(k, 0 - gap * sharper)
                 usable = bit.ne(0) & (at < count.to(i32).splat(lanes))
                 for edge, number, total in zip(edges, numbers, weights, strict=True):
@@ -85,16 +85,16 @@ def sample_collect(
     words = (count + 31) // 32
     masked = use_mask.load(0).ne(0)
     largest = _largest(k, best)
-    most = largest.splat(lanes)
+    maximum = largest.splat(lanes)
     low, high = bounds.load(0), bounds.load(1)
     with k.units() as unit:
         begin, end = words * unit // PARTS, words * (unit + 1) // PARTS
-        place = k.var(begin * 32)
+        cursor = k.var(begin * 32)
         with k.range(begin, end, name="word") as word:
             # Most words hold nothing wanted: one look at all 32 tokens tells.
             hits = k.zeros(i32, lanes)
             for n in range(0, 32, lanes):
-                gap = most - logits.load(word * 32 + n, lanes)
+                gap = maximum - logits.load(word * 32 + n, lanes)
                 there = (gap > low.splat(lanes)) & (gap <= high.splat(lanes))
                 hits = hits | there.select(k.const(1, hits.type), 0)
             with k.if_(hits.fold(lambda a, b: a | b).ne(0)):
@@ -104,9 +104,9 @@ def sample_collect(
                     gap = largest - logits.load(token)
                     bit = (allowed >> (token - word * 32).to(i32)) & 1
                     with k.if_(bit.ne(0) & (gap > low) & (gap <= high)):
-                        ids.store(place.value, token.to(i32))
-                        place.set(place.value + 1)
-        found.store(unit, place.value - begin * 32)
+                        ids.store(cursor.value, token.to(i32))
+                        cursor.set(cursor.value + 1)
+        found.store(unit, cursor.value - begin * 32)
 
 
 def _largest(k: Kernel, best: Ptr) -> Value:

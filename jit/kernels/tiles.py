@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..dot import few_registers
 from ..simd import Kernel, Ptr, Value, Var, f32, i16
 from ..targets import CpuTarget
-from .epilogue import Epilogue, apply_epilogue, ask_outputs
+from .epilogue import Epilogue, apply_epilogue, prefetch_outputs
 from .mathlib import f16_to_f32
 from .panels_k import offsets
 from .prefetch import LINE, Prefetcher, TileIndex
@@ -59,39 +59,39 @@ def single_tile_tokens(target: CpuTarget) -> int:
 def rows_in_order(x: Ptr, x_stride: Value | int, out: Ptr, out_stride: Value) -> RowPointers:
     """Return a function that maps tiles to consecutive rows of x and out."""
 
-    def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
+    def pointers(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
         # One address for all rows: with the depth constant, a row is a displacement.
         start = x.at(first * x_stride)
         rows = [start.at(t * x_stride) for t in range(tokens)]
         return rows, [out.at((first + t) * out_stride) for t in range(tokens)]
 
-    return place
+    return pointers
 
 
 def for_tiles(
-    k: Kernel, count: Value, most: int, body: Callable[[Value, int], None], least: int = 1
+    k: Kernel, count: Value, max_tile: int, body: Callable[[Value, int], None], min_tile: int = 1
 ) -> None:
-    """Split `count` tokens into the fewest tiles of at most `max_tokens`, as equal as possible.
+    """Split `count` tokens into the fewest tiles of at most `max_tile`, as equal as possible.
 
     `body(first, tokens)` is emitted once for each tile size; 8 tokens become 4 + 4, not 7 + 1,
-    since a tile costs nearly the same whatever its size. `least` promises that no tile is smaller
-    (there are none below `most` - 1 from (most - 1)^2 tokens on).
+    since a tile costs nearly the same whatever its size. `min_tile` is at most the smallest tile
+    (there are none below `max_tile` - 1 from (max_tile - 1)^2 tokens on).
     """
-    for_numbered_tiles(k, count, most, lambda first, tokens, _: body(first, tokens), least)
+    for_numbered_tiles(k, count, max_tile, lambda first, tokens, _: body(first, tokens), min_tile)
 
 
 def for_numbered_tiles(
     k: Kernel,
     count: Value,
-    most: int,
+    max_tile: int,
     body: Callable[[Value, int, TileIndex], None],
-    least: int = 1,
+    min_tile: int = 1,
     max_single_tile: int = 0,
 ) -> None:
     """Call `body(first, tokens, which tile)` as `for_tiles`; `max_single_tile` tokens are one."""
     # One division for all tiles: on some CPUs it takes as long as dozens of dot products.
-    tiles = (count + (most - 1)) // most
-    if max_single_tile > most:
+    tiles = (count + (max_tile - 1)) // max_tile
+    if max_single_tile > max_tile:
         tiles = (count <= max_single_tile).select(count.min(1), tiles)
     size = count // tiles.max(1)
     larger = count - size * tiles  # so many tiles, the first ones, have a token more
@@ -99,7 +99,7 @@ def for_numbered_tiles(
     with k.range(0, tiles, name="tile") as n:
         first, tokens = next_first.value, size + (n < larger).select(k.i64(1), 0)
         next_first.set(first + tokens)
-        for size_here in range(least, max(most, max_single_tile) + 1):
+        for size_here in range(min_tile, max(max_tile, max_single_tile) + 1):
             with k.if_(tokens.eq(size_here)):
                 body(first, size_here, TileIndex(n, tiles))
 
@@ -108,19 +108,19 @@ def for_unpacked_tiles(
     k: Kernel,
     count: Value,
     many: int,
-    most: int,
+    max_tile: int,
     body: Callable[[Value, int, TileIndex, Ptr | None], None],
     unpack: Callable[[], Ptr],
     max_single_tile: int,
 ) -> None:
-    """Tile as `for_numbered_tiles`; from `many` tokens on unpacked, in tiles of `max_tokens`."""
+    """Tile as `for_numbered_tiles`; from `many` tokens on unpacked, in tiles of `max_tile`."""
     with k.if_(count < many):
         single = min(max_single_tile, many - 1)
-        for_numbered_tiles(k, count, most, lambda f, n, at: body(f, n, at, None), 1, single)
+        for_numbered_tiles(k, count, max_tile, lambda f, n, at: body(f, n, at, None), 1, single)
     with k.if_(count >= many):
         panel = unpack()
-        least = min(n // -(-n // most) for n in range(many, many + most * most))
-        for_numbered_tiles(k, count, most, lambda f, n, at: body(f, n, at, panel), least)
+        min_tile = min(n // -(-n // max_tile) for n in range(many, many + max_tile * max_tile))
+        for_numbered_tiles(k, count, max_tile, lambda f, n, at: body(f, n, at, panel), min_tile)
 
 
 class PanelTile(ABC):
@@ -151,7 +151,7 @@ class PanelTile(ABC):
     ) -> None:
         """Multiply `rows` by a panel and apply the epilogue."""
         sums = [[self.k.var(self.k.zeros(f32, self.lanes)) for _ in range(2)] for _ in rows]
-        ask_outputs(self.k, self.epilogue, outs, unit)
+        prefetch_outputs(self.k, self.epilogue, outs, unit)
         self.products(panel, prefetcher, rows, sums, unpacked)
         apply_epilogue(self.k, self.epilogue, sums, outs, unit)
 
@@ -180,12 +180,12 @@ def panel_product(
     tile: PanelTile,
     scratch: Ptr,
     *,
-    most: int,
+    max_tile: int,
     unpack_from: int,
     max_single_tile: int,
     silent: int | None = None,
 ) -> TileGemm:
-    """Return the product in tiles of at most `max_tokens` tokens.
+    """Return the product in tiles of at most `max_tile` tokens.
 
     unpack_from: tokens from which a panel is unpacked into `scratch`; 0: it never is. silent:
     tokens up to which nothing is prefetched; None: every pass prefetches.
@@ -193,22 +193,22 @@ def panel_product(
     max_single_tile = max_single_tile or single_tile_tokens(k.target)
 
     def product(
-        panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
+        panel: Ptr, following: Value, count: Value, pointers: RowPointers, unit: Value
     ) -> None:
         def one(
             first: Value, tokens: int, tile_index: TileIndex, unpacked: Ptr | None = None
         ) -> None:
-            asks = None if silent is None else count > silent
-            prefetcher = Prefetcher(k, panel, following, tile_index, asks)
-            tile.emit(panel, prefetcher, *place(first, tokens), unit, unpacked)
+            enabled = None if silent is None else count > silent
+            prefetcher = Prefetcher(k, panel, following, tile_index, enabled)
+            tile.emit(panel, prefetcher, *pointers(first, tokens), unit, unpacked)
 
         def unpack() -> Ptr:
             tile.unpack(panel, scratch)
             return scratch
 
         if unpack_from:
-            for_unpacked_tiles(k, count, unpack_from, most, one, unpack, max_single_tile)
+            for_unpacked_tiles(k, count, unpack_from, max_tile, one, unpack, max_single_tile)
         else:
-            for_numbered_tiles(k, count, most, one, max_single_tile=max_single_tile)
+            for_numbered_tiles(k, count, max_tile, one, max_single_tile=max_single_tile)
 
     return product

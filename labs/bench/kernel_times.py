@@ -20,7 +20,7 @@ from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
 from triplepoint.jit.kernels.microbench import Peak
 from triplepoint.jit.kernels.panels import FORMATS, Format
 from triplepoint.jit.kernels.rope import tables
-from triplepoint.jit.kernels.turned import EIGHT_BITS
+from triplepoint.jit.kernels.sign_magnitude import EIGHT_BITS
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.tape import CompiledTape, Op, Tape
 from triplepoint.jit.targets import CpuTarget

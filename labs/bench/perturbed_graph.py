@@ -23,7 +23,7 @@ import numpy as np
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import attention
-from triplepoint.jit.kernels.batch import describe, own_places
+from triplepoint.jit.kernels.batch import describe, own_indices
 from triplepoint.jit.kernels.epilogue import GATES
 from triplepoint.jit.kernels.panels import FORMATS
 from triplepoint.jit.pool import aligned
@@ -138,7 +138,7 @@ class PerturbedGraph(GraphBuilder):
 
     def _fewer_rows(self, op: Op) -> Op:
         """Attend with half the tokens, to as much of the cache on average."""
-        rows, tiles = own_places(np.zeros_like(self.rows)), aligned(self.tiles.shape, np.int64)
+        rows, tiles = own_indices(np.zeros_like(self.rows)), aligned(self.tiles.shape, np.int64)
         sizes = dict(op.kernel.constants)
         tile, heads = attention.token_tile(sizes["group"]), sizes["kv_heads"]
 

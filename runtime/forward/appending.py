@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...jit.compile import spec
-from ...jit.kernels import kept_rows, latent, rope
+from ...jit.kernels import latent, rope, stored_rows
 from ..weights.matrix import Matrix
 from .descriptor import ROTATIONS, TOKENS
 from .graph import GraphBuilder
@@ -22,9 +22,9 @@ def row_before(g: GraphBuilder, x: Activation, name: str) -> Activation:
     out, width = g.row(name, x.width), padded(x.width)
     assert g.kv.kept == width, "pages have room for such rows"
     args = [x.data, BASE, g.kv.kept_offset, x.stride, g.rows]
-    g.tape.op(f"{name}.keep", spec(kept_rows.keep_rows, width=width), args, g.units(TOKENS))
+    g.tape.op(f"{name}.keep", spec(stored_rows.keep_rows, width=width), args, g.units(TOKENS))
     args = [out.data, BASE, g.kv.kept_offset, out.stride, g.rows]
-    g.tape.op(name, spec(kept_rows.rows_before, width=width), args, g.units(TOKENS))
+    g.tape.op(name, spec(stored_rows.rows_before, width=width), args, g.units(TOKENS))
     return out
 
 

@@ -21,8 +21,8 @@ from itertools import accumulate, count
 import numpy as np
 
 from ...jit.kernels.batch import STATE_ENTRIES
-from ...jit.kernels.kept_rows import layer_bytes as layer_bytes_of_rows
 from ...jit.kernels.kvcache import PAGE, KVFormat, layer_bytes, layer_offsets
+from ...jit.kernels.stored_rows import layer_bytes as layer_bytes_of_rows
 from ...jit.pool import aligned
 from ..memory import HUGE_PAGE, give_up
 from .kv_memory import KVMemory
@@ -141,7 +141,7 @@ class KVLayout:
         memory: what all pages of this layout take.
         windows: positions that a token sees in each layer; 0: all. None given: all in all.
         states: what layers with a recurrence have instead; None: there are none.
-        kept: values of a row of each position that passes keep beside (`kept_rows.py`).
+        kept: values of a row of each position that passes keep beside (`stored_rows.py`).
     """
 
     format: KVFormat

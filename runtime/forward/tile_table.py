@@ -12,7 +12,7 @@ from ...jit.kernels.batch import (
     FIRST,
     FROM,
     PART,
-    ROW_PLACE,
+    ROW_INDEX,
     ROW_POSITION,
     ROW_SLOTS,
     ROW_TILE,
@@ -22,7 +22,7 @@ from ...jit.kernels.batch import (
     UNTIL,
     WALKS,
     describe,
-    own_places,
+    own_indices,
 )
 from ...jit.kernels.kvcache import PAGE
 from ...jit.pool import aligned
@@ -46,7 +46,7 @@ class TileTable:
         self.joined = joined_tile(group), least
         # Behind rows: places of joined tiles. Of those each row has one walk of its own, and what
         # rows share makes fewer than there are of them.
-        self.rows = own_places(aligned((2 * most_tokens, ROW_SLOTS), np.int64))
+        self.rows = own_indices(aligned((2 * most_tokens, ROW_SLOTS), np.int64))
         self.tiles = aligned((3 * most_tokens, TILE_SLOTS), np.int64)
         # Plain memory views: a number of their own costs a third of what one of numpy's does.
         self.fast = self.rows.reshape(-1).data, self.tiles.reshape(-1).data
@@ -63,7 +63,7 @@ class TileTable:
             return self._count
         self._shared = None
         if self._joined:
-            own_places(self.rows)
+            own_indices(self.rows)
             self.tiles[: self._joined, PART:] = 0
             self._joined = 0
         made = describe(self.rows, self.tiles, places, self._tile)
@@ -119,8 +119,8 @@ class TileTable:
                 firsts.append(place)
                 for row in range(first_rows[span], first_rows[span] + places[span][1]):
                     rows[row * ROW_SLOTS + ROW_TILE] = number
-                    rows[row * ROW_SLOTS + ROW_PLACE] = place
-                    rows[place * ROW_SLOTS + ROW_PLACE] = row
+                    rows[row * ROW_SLOTS + ROW_INDEX] = place
+                    rows[place * ROW_SLOTS + ROW_INDEX] = row
                     place += 1
             firsts.append(place)
             self._entry(number, firsts[0], place - firsts[0], places[tile.spans[0]], walk)

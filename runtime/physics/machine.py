@@ -27,7 +27,7 @@ from ...arguments import read_own, user_folder
 from ...errors import SettingError
 from ...jit.compile import Library, spec
 from ...jit.kernels import microbench
-from ...jit.pool import Pool, aligned, smt_place
+from ...jit.pool import Pool, aligned, smt_index
 from ...jit.tape import CompiledTape, PerThread, Tape
 from ...jit.targets import cpuinfo, masked_to
 from ...traces.events import CONTENDED
@@ -159,7 +159,7 @@ def physical_cores() -> int:
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     if usable is None:
         return usable_cores()
-    return _within_quota(sum(not smt_place(core, usable) for core in usable))
+    return _within_quota(sum(not smt_index(core, usable) for core in usable))
 
 
 def pool_size(threads: int | None) -> int:

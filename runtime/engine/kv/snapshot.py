@@ -34,7 +34,7 @@ from .... import interrupts
 from ....arguments import as_path
 from ....errors import ContextOverflowError, EngineError
 from ....jit.compile import source_hash
-from ....jit.kernels import cache_q8, conv, kept_rows, kvcache, latent, rope, state_tile
+from ....jit.kernels import cache_q8, conv, kvcache, latent, rope, state_tile, stored_rows
 from ....jit.kernels.kvcache import PAGE
 from ... import checked_files
 from ...checked_files import UnreadableError
@@ -52,7 +52,7 @@ INDEX = "index.json"
 SUFFIX, STATE_SUFFIX = ".kv", ".state"
 FAR = "-far"  # behind the name of a page without its layers that have a window
 READERS = 4
-_LAYOUT = (kvcache, cache_q8, rope, latent, state_tile, conv, kept_rows)
+_LAYOUT = (kvcache, cache_q8, rope, latent, state_tile, conv, stored_rows)
 """What says where the bytes of a page, or of a state, lie."""
 _OURS = re.compile(r"[0-9a-f]{64}(-far)?\.kv|[0-9a-f]{64}\.state")
 _UNFINISHED = re.compile(rf"{_OURS.pattern}|{INDEX}")

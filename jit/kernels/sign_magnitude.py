@@ -23,7 +23,7 @@ VECTORS = 8 * GROUP + 2  # of a block of 32; the starts of both halves come last
 STEP = 2  # K-groups that one turn of the loop takes
 
 
-def turned(fmt: str, target: CpuTarget) -> bool:
+def splits_signs(fmt: str, target: CpuTarget) -> bool:
     """Return whether unpacked panels of a format store magnitudes and signs separately."""
     return fmt in EIGHT_BITS and few_registers(target)
 
@@ -33,7 +33,7 @@ def block_bytes(lanes: int) -> int:
     return VECTORS * 4 * lanes
 
 
-class Turned:
+class SignMagnitude:
     """Unpacks blocks, and sums their products."""
 
     def __init__(self, k: Kernel) -> None:
