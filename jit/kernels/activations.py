@@ -261,12 +261,12 @@ def _write_scales(kind: Kind, blocks: list[list[Value]], out: Ptr, *, shared: bo
     magnitudes = [
         _folded([v.bitcast(i32) & 0x7FFFFFFF for v in values], _larger) for values in blocks
     ]
-    mosts = fold_each(magnitudes, _larger)
+    maxima = fold_each(magnitudes, _larger)
     if kind == "factors":
-        heads, inverses = _factors(mosts.bitcast(f32))
+        heads, inverses = _factors(maxima.bitcast(f32))
     else:
-        mosts = (mosts.hmax().splat(mosts.lanes) if shared else mosts).bitcast(f32)
-        heads, inverses = mosts * (1.0 / 127.0), (mosts > TINY).select(127.0 / mosts, 0.0)
+        maxima = (maxima.hmax().splat(maxima.lanes) if shared else maxima).bitcast(f32)
+        heads, inverses = maxima * (1.0 / 127.0), (maxima > TINY).select(127.0 / maxima, 0.0)
     for b in range(len(blocks)):
         block = out.at(b * BLOCK_BYTES).cast(f32)
         block.store(0, _lane(heads, b))

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         columns: list[Column[Compared]] = [
             Column("test", 15, lambda one: one.name),
             Column("chosen t/s", 12, lambda one: rate(one.rate)),
-            *(Column(name, 11, partial(_beside_chosen, name)) for name in fixed),
+            *(Column(name, 11, partial(_next_to_chosen, name)) for name in fixed),
         ]
         results = ablation.run(args.repetitions)
         found = show_each(output, form, columns, results, lambda one: _values(one, fixed))
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _check(asked: Sequence[Case | AgentRun], ablation: Ablation, output: Output) -> None:
+def _check(workload: Sequence[Case | AgentRun], ablation: Ablation, output: Output) -> None:
     """Report what of a run does not fit the context, and refuse what does not fit at all.
 
     Raises:
@@ -89,11 +89,11 @@ def _check(asked: Sequence[Case | AgentRun], ablation: Ablation, output: Output)
     """
     measured = {case.name: case for case in ablation.cases}
     within = f"a context of {ablation.context:,}"
-    for case in asked:
+    for case in workload:
         if case.name not in measured:
             raise SettingError(f"{case.name} does not fit {within}; choose shorter tests")
-        if (most := measured[case.name].tokens) < case.tokens:
-            output.note(f"{case.name}: its first {most:,} of {case.tokens:,} tokens fit {within}")
+        if (fits := measured[case.name].tokens) < case.tokens:
+            output.note(f"{case.name}: its first {fits:,} of {case.tokens:,} tokens fit {within}")
 
 
 def _schedule(name: str) -> AgentRun:
@@ -105,7 +105,7 @@ def _schedule(name: str) -> AgentRun:
     return AgentRun.of(trace, f"run {Path(name).stem}")
 
 
-def _beside_chosen(name: str, compared: Compared) -> str:
+def _next_to_chosen(name: str, compared: Compared) -> str:
     return f"{compared.ratio(name):.2f} ± {compared.spread(name):.2f}"
 
 

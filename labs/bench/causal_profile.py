@@ -40,7 +40,7 @@ TIE = 0.03  # of the time: what two resources differ by less is a tie
 NAMES: tuple[Perturbation, ...] = ("", "control", "memory", "compute", "dispatch")
 AGAINST: dict[Bound, Perturbation] = {"memory": "control", "compute": "control", "dispatch": ""}
 SINGLES = 8  # passes of one token that are timed together, as many positions on
-LEAST_ROUNDS, MOST_ROUNDS = 3, 15
+MIN_ROUNDS, MAX_ROUNDS = 3, 15
 ROUNDS_S = 1.5  # of a point, if that makes no fewer than the least
 
 
@@ -98,7 +98,7 @@ def measure(
     _fill(session, most)
     with engine.lock, all_threads(engine):
         for tokens in dict.fromkeys(tokens for tokens, _ in points):
-            turns = _Turns(session, min(tokens, session.sequence.most_tokens))
+            turns = _Turns(session, min(tokens, session.sequence.max_tokens))
             for start in (start for n, start in points if n == tokens):
                 yield _point(engine, turns, tokens, start, limits)
 
@@ -107,7 +107,7 @@ class _Turns:
     """Passes of one size, run in turns.
 
     Attributes:
-        most: tokens of a pass at most.
+        max_tokens: tokens of a pass at most.
         measured: what the passes of each plan took.
     """
 
@@ -117,7 +117,7 @@ class _Turns:
         }
         self.measured = session.sequence.measured
         session.sequence.metrics.reset()  # they count the experts of each layer
-        self.most = tokens
+        self.max_tokens = tokens
         self._session = session
         self._pages = session.sequence.cache.pages.copy()
         self._shared = self._pages.copy()  # neighboring pages are one
@@ -143,11 +143,11 @@ class _Turns:
 
 
 def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: RooflineProbe) -> Point:
-    todo = _passes(tokens, start, turns.most)
+    todo = _passes(tokens, start, turns.max_tokens)
     before = limits.sample()
     first = {name: turns.run(name, todo) for name in NAMES}
     count = int(ROUNDS_S / sum(first.values()))
-    count = min(MOST_ROUNDS, max(LEAST_ROUNDS, count))
+    count = min(MAX_ROUNDS, max(MIN_ROUNDS, count))
     whole = turns.plans[""]
     times = turns.measured[whole]
     stamps: list[dict[str, float]] = []
@@ -168,7 +168,7 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Roofl
     wall, spent = rounds[""][middle], stamps[middle]
     parts = {name: value / len(todo) for name, value in spent.items()}
     _, reached = engine.attained
-    least = predict(cost, engine.cost, machine, len(todo))
+    minimum = predict(cost, engine.cost, machine, len(todo))
     rates = attainable(cost, engine.cost, machine, reached, len(todo))
     return Point(
         tokens,
@@ -176,7 +176,7 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Roofl
         statistics.median(rounds[""]) / len(todo),
         effects,
         noise,
-        observe(least, wall, sum(parts.values()) * len(todo), rates, parts["rows"] * len(todo)),
+        observe(minimum, wall, sum(parts.values()) * len(todo), rates, parts["rows"] * len(todo)),
         parts,
         machine,
         {name or "whole": [s / len(todo) for s in found] for name, found in rounds.items()},

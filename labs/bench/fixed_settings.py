@@ -36,7 +36,7 @@ GROUPS: dict[str, Sequence[str]] = {
     "pages": ("on", "off"),
 }
 TESTS = "tg16,tg16@1024,tg16@3900,tg16@4096,pp4,pp13,pp36,pp461,pp1096"
-PAUSE_MOST_S = 0.02  # of a tool: what comes after a longer one finds threads as much asleep
+MAX_PAUSE_S = 0.02  # of a tool: what comes after a longer one finds threads as much asleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class AgentRun:
         pause = 0.0
         for event in events:
             if event.event == "tool":
-                pause += min(PAUSE_MOST_S, event.duration_s)
+                pause += min(MAX_PAUSE_S, event.duration_s)
             elif event.tokens:
                 steps.append((event.tokens, event.phase == "decode", pause))
                 pause = 0.0

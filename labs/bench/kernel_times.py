@@ -115,20 +115,20 @@ class KernelResult:
     @property
     def bound(self) -> str:
         """The limit that takes longest: a peak, or the level that is read."""
-        return statistics.mode(max(self._least(limits))[1] for limits in self.limits)
+        return statistics.mode(max(self._minimum(limits))[1] for limits in self.limits)
 
     @property
     def shares(self) -> list[float]:
         """Share of that limit that each repetition reached."""
         pairs = zip(self.limits, self.seconds, strict=True)
-        return [max(self._least(limits))[0] / s for limits, s in pairs]
+        return [max(self._minimum(limits))[0] / s for limits, s in pairs]
 
     @property
     def share(self) -> float:
         """Median of these."""
         return statistics.median(self.shares)
 
-    def _least(self, limits: MachineProfile) -> list[tuple[float, str]]:
+    def _minimum(self, limits: MachineProfile) -> list[tuple[float, str]]:
         """Return the minimum seconds of the arithmetic and the bytes."""
         return [
             (self.work.operations / peak_rate(limits, self.work.peak), self.work.peak),
@@ -183,7 +183,7 @@ class _Built:
     work: KernelCase
     ops: list[Op]
     times: int
-    apart: bool
+    own_data: bool
     cache: KVCache | None = None
 
 
@@ -202,7 +202,7 @@ class _Bench:
     def measure(self, built: _Built, repeat: int) -> KernelResult:
         """Run the ops between samples of the limits."""
         work, tape = built.work, self._tape(built.ops)
-        level = self.first.level_of(work.nbytes * (built.times if built.apart else 1))
+        level = self.first.level_of(work.nbytes * (built.times if built.own_data else 1))
         run_tape(tape)
         seconds, limits, before = [], [], self.limits.sample()
         for _ in range(repeat):
@@ -240,7 +240,7 @@ class _Bench:
         ready = graph.norm(x, np.ones(x.stride, np.float32), EPS, matrices[:1], "norm")
         for matrix in matrices:
             graph.matmul(matrix, ready, "gemm")
-        return _Built(work, self._keep(graph, "gemm"), len(matrices), apart=True)
+        return _Built(work, self._keep(graph, "gemm"), len(matrices), own_data=True)
 
     def experts(self) -> Iterator[_Built]:
         """Measure routing, and the fused gate and up products of the chosen experts."""
@@ -270,7 +270,7 @@ class _Bench:
             how = experts.RoutingSpec(USED)
             to = experts.route(graph, Activation(scores, EXPERTS), how, matrix, matrix)
             experts.gated(graph, matrix, ready, to, "silu", f"experts.{n}")
-        return _Built(work, self._keep(graph, "experts", "route", "group"), times, apart=True)
+        return _Built(work, self._keep(graph, "experts", "route", "group"), times, own_data=True)
 
     def attention(self) -> Iterator[_Built]:
         """Measure attention over a KV cache of every format."""
@@ -284,7 +284,7 @@ class _Bench:
                     size + 8.0 * tokens * HEADS.heads * HEADS.head_dim,
                     self._attention_peak(kv),
                 )  # fmt: skip
-                yield self._attend(work, self._copies(work, size), apart=True)
+                yield self._attend(work, self._copies(work, size), own_data=True)
 
     def _attention_peak(self, kv: KVFormat) -> Peak:
         if kv == "q8":
@@ -298,7 +298,7 @@ class _Bench:
                 values = (HEADS.heads * 2 + HEADS.kv_heads * 2) * HEADS.head_dim * 4
                 nbytes = tokens * float(values) + self._cache_bytes(kv, tokens)
                 work = KernelCase("rope", kv, _heads(), tokens, 0, 0.0, nbytes, "fp32")
-                yield self._attend(work, TIMES, apart=False)
+                yield self._attend(work, TIMES, own_data=False)
 
     def prepare(self) -> Iterator[_Built]:
         """Measure RMSNorm and quantization."""
@@ -311,7 +311,7 @@ class _Bench:
                     graph.norm(x, np.ones(WIDTH, np.float32), EPS, [matrix], "prepare")
                 nbytes = tokens * WIDTH * (4.0 + (40 / 32 if form.quantized else 4.0))
                 work = KernelCase("prepare", form.name, str(WIDTH), tokens, 0, 0.0, nbytes, "fp32")
-                yield _Built(work, self._keep(graph, "prepare"), TIMES, apart=False)
+                yield _Built(work, self._keep(graph, "prepare"), TIMES, own_data=False)
 
     def argmax(self) -> Iterator[_Built]:
         """Measure the greedy choice, its final stage included."""
@@ -320,7 +320,7 @@ class _Bench:
         for _ in range(TIMES):
             argmax_ops(graph.tape, choice)
         work = KernelCase("argmax", "f32", str(VOCABULARY), 1, 0, 0.0, 4.0 * VOCABULARY, "fp32")
-        yield _Built(work, self._keep(graph, "argmax"), TIMES, apart=False)
+        yield _Built(work, self._keep(graph, "argmax"), TIMES, own_data=False)
 
     # --- how it is done
 
@@ -356,7 +356,7 @@ class _Bench:
         at_half_peak = work.operations / (0.5 * peak_rate(self.first, work.peak))
         return max(1, min(self.stream_bytes // size, int(RUN_S / at_half_peak)))
 
-    def _attend(self, work: KernelCase, layers: int, *, apart: bool) -> _Built:
+    def _attend(self, work: KernelCase, layers: int, *, own_data: bool) -> _Built:
         """Run attention in so many layers; return the ops of the work's kernel."""
         tokens, end = work.tokens, work.depth + work.tokens
         kv: KVFormat = work.variant  # pyright: ignore[reportAssignmentType]
@@ -366,7 +366,7 @@ class _Bench:
         # apart that probabilities become denormals, which a Xeon takes many times as long for.
         self._keep(self._layers(cache, layers, 0, end), "attention")
         graph = self._layers(cache, layers, work.depth, tokens)
-        return _Built(work, self._keep(graph, work.kernel), layers, apart, cache)
+        return _Built(work, self._keep(graph, work.kernel), layers, own_data, cache)
 
     def _layers(self, cache: KVCache, layers: int, start: int, tokens: int) -> GraphBuilder:
         """Run attention of so many tokens from position `start` on, in so many layers."""

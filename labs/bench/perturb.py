@@ -53,10 +53,10 @@ def subsample(k: Kernel, starts: I32s, pairs: I32s, units: I64s, *, divide: int)
         free, start = k.var(k.const(0, i32)), k.var(starts.load(0))
         with k.range(0, units.load(2), name="expert") as n:
             end = starts.load(n + 1)
-            kept = ((end - start.value) // divide).max(one)
-            with k.range(0, kept.to(i64), name="pair") as p:
+            remaining = ((end - start.value) // divide).max(one)
+            with k.range(0, remaining.to(i64), name="pair") as p:
                 pairs.store(free.value.to(i64) + p, pairs.load(start.value.to(i64) + p))
             starts.store(n, free.value)
-            free.set(free.value + kept)
+            free.set(free.value + remaining)
             start.set(end)
         starts.store(units.load(2), free.value)

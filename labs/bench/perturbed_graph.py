@@ -146,8 +146,8 @@ class PerturbedGraph(GraphBuilder):
             (span,) = spans  # what is changed here are passes of one sequence
             tokens = len(span.ids)
             half = max(1, tokens // 2)
-            place = span.start + (tokens - half) // 2, half, span.table
-            return describe(rows, tiles, [place], tile)
+            part = span.start + (tokens - half) // 2, half, span.table
+            return describe(rows, tiles, [part], tile)
 
         units = self.units(self.counted(half), heads)
         return dataclasses.replace(op, args=[*op.args[:7], tiles, rows, *op.args[9:]], units=units)
@@ -173,9 +173,9 @@ class PerturbedGraph(GraphBuilder):
                 continue
             if kernel == "route":
                 everyone = [
-                    self._chance.permutation(sizes["experts"]) for _ in range(self.most_tokens)
+                    self._chance.permutation(sizes["experts"]) for _ in range(self.max_tokens)
                 ]
-                chosen = aligned(self.most_tokens * sizes["used"] + 1, np.int32)
+                chosen = aligned(self.max_tokens * sizes["used"] + 1, np.int32)
                 chosen[:-1] = np.concatenate([order[: sizes["used"]] for order in everyone])
                 if self.decode and self.half == "memory":
                     chosen[1:-1:2] = chosen[:-2:2]

@@ -24,7 +24,7 @@ from triplepoint.runtime.engine.engine import NANO
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
-_MOST_BYTES = 400_000  # of one file
+_MAX_BYTES = 400_000  # of one file
 
 
 def texts(paths: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
@@ -63,11 +63,11 @@ def texts(paths: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
 
 def longest(ids: Iterable[int]) -> tuple[int, bool]:
     """Return the longest repetition among tokens, and whether a reply would be ended for one."""
-    found, most, ended = Repetition(), 0, False
+    found, maximum, ended = Repetition(), 0, False
     for token in ids:
-        most = max(most, found.push(token))
+        maximum = max(maximum, found.push(token))
         ended = ended or found.hopeless
-    return most, ended
+    return maximum, ended
 
 
 def report(
@@ -84,7 +84,7 @@ def report(
 
 
 def _read(path: Path) -> str:
-    return path.read_bytes()[:_MOST_BYTES].decode("utf-8", "replace")
+    return path.read_bytes()[:_MAX_BYTES].decode("utf-8", "replace")
 
 
 def main() -> int:

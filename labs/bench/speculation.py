@@ -54,14 +54,14 @@ def document() -> str:
 
 def quoting(lines: Sequence[str]) -> str:
     """Return an answer that quotes pieces of the file, with a sentence before each."""
-    said = (
+    sentences = (
         "The first thing to look at is how a run of tokens is described. ",
         "Further down it is said what was reused, which matters for your question. ",
         "And this is the part that decides, as far as I can see. ",
         "The rest follows from there. ",
     )
     pieces = [lines[4:13], lines[26:36], lines[50:62], lines[80:95]]
-    both = zip(said, pieces, strict=True)
+    both = zip(sentences, pieces, strict=True)
     return "\n".join(f"{text}\n```\n{chr(10).join(piece)}\n```" for text, piece in both)
 
 

@@ -136,8 +136,8 @@ def _cell(name: str, row: Mapping[str, float], rows: Sequence[Mapping[str, float
     """Format a figure and its share of the column's largest."""
     if name not in row:
         return ""
-    most = max(other[name] for other in rows if name in other)
-    return f"{rate(row[name])} ({row[name] / most:.2f})" if most else rate(row[name])
+    largest = max(other[name] for other in rows if name in other)
+    return f"{rate(row[name])} ({row[name] / largest:.2f})" if largest else rate(row[name])
 
 
 if __name__ == "__main__":

@@ -57,14 +57,14 @@ def record(name: str, path: Path) -> Trace:
 
 
 def _chat(path: Path) -> None:
-    _ask(CHAT, path)
+    _run_questions(CHAT, path)
 
 
 def _search(path: Path) -> None:
-    _ask(SEARCHES, path)
+    _run_questions(SEARCHES, path)
 
 
-def _ask(questions: Sequence[str], path: Path) -> None:
+def _run_questions(questions: Sequence[str], path: Path) -> None:
     """Put questions in a row to the embedded model, about the example folder."""
     workspace = root() / _INCIDENT
     with Engine.load("nano") as engine, Agent(engine, workspace=workspace, trace=path) as agent:

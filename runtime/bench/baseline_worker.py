@@ -57,9 +57,9 @@ class BaselineWorker:
         self.context, self.threads = context, threads
         self.contexts: dict = {}
         self.cached: dict = {name: [] for name in SETTINGS}
-        self.kept: dict = {}  # tokens and state by setting, where memory cannot drop its end
-        asked = (getattr(lib, "llama_model_is_" + kind, None) for kind in ("recurrent", "hybrid"))
-        self.keeps = any(has is not None and has(self.model) for has in asked)
+        self.saved: dict = {}  # tokens and state by setting, where memory cannot drop its end
+        queries = (getattr(lib, "llama_model_is_" + kind, None) for kind in ("recurrent", "hybrid"))
+        self.keeps = any(has is not None and has(self.model) for has in queries)
 
     def about(self) -> dict:
         """Describe what is measured."""
@@ -81,11 +81,11 @@ class BaselineWorker:
         self.lib.llama_synchronize(self.contexts[setting])
         return time.perf_counter() - started
 
-    def batch(self, setting: str, prompts: list, decodes: list, most: int) -> tuple:
+    def batch(self, setting: str, prompts: list, decodes: list, max_tokens: int) -> tuple:
         """Return the seconds of the prompts of several sequences, and of their decodes."""
         lib = self.lib
         length = len(prompts[0]) + len(decodes[0])
-        context = self._open_batch(setting, most, -(-length // 256) * 256)
+        context = self._open_batch(setting, max_tokens, -(-length // 256) * 256)
         lib.llama_memory_clear(lib.llama_get_memory(context), True)
         rows = [(s, at, i) for s, ids in enumerate(prompts) for at, i in enumerate(ids)]
         last = len(prompts[0]) - 1
@@ -100,7 +100,7 @@ class BaselineWorker:
         lib.llama_synchronize(context)
         return middle - began, time.perf_counter() - middle
 
-    def _rows(self, context, rows: list, wanted: int) -> None:
+    def _rows(self, context, rows: list, outputs_from: int) -> None:
         """Run a pass of (sequence, position, token), with logits from row `outputs_from` on."""
         lib = self.lib
         batch = lib.llama_batch_init(len(rows), 0, 1)
@@ -109,18 +109,18 @@ class BaselineWorker:
             for n, (sequence, at, token) in enumerate(rows):
                 batch.token[n], batch.pos[n] = token, at
                 batch.n_seq_id[n], batch.seq_id[n][0] = 1, sequence
-                batch.logits[n] = at >= wanted
+                batch.logits[n] = at >= outputs_from
             status = lib.llama_decode(context, batch)
         finally:
             lib.llama_batch_free(batch)
         if status:
             raise RuntimeError(f"llama_decode failed with {status} on {len(rows)} rows")
 
-    def _open_batch(self, setting: str, most: int, length: int):
+    def _open_batch(self, setting: str, sequences: int, length: int):
         """Open a context for so many sequences of so many tokens."""
-        key = setting, most, length
+        key = setting, sequences, length
         if key not in self.contexts:
-            self.contexts[key] = self._new(setting, most * length, most)
+            self.contexts[key] = self._new(setting, sequences * length, sequences)
         return self.contexts[key]
 
     def _fill(self, setting: str, ids: list) -> None:
@@ -145,13 +145,13 @@ class BaselineWorker:
         lib, context = self.lib, self.contexts[setting]
         size = lib.llama_state_seq_get_size(context, 0)
         state = (ctypes.c_uint8 * size)()
-        self.kept.pop(setting, None)
+        self.saved.pop(setting, None)
         if lib.llama_state_seq_get_data(context, state, size, 0):
-            self.kept[setting] = list(self.cached[setting]), state
+            self.saved[setting] = list(self.cached[setting]), state
 
     def _restore(self, setting: str, ids: list) -> int:
         """Restore the copy if `ids` begin with its tokens; return how many they are."""
-        tokens, state = self.kept.get(setting, ([], None))
+        tokens, state = self.saved.get(setting, ([], None))
         if not tokens or ids[: len(tokens)] != tokens:
             return 0
         context = self.contexts[setting]
@@ -233,11 +233,11 @@ def main() -> None:
     for line in sys.stdin:
         idle = time.process_time() - rested_at
         try:
-            peer, said = answer(peer, json.loads(line), idle)
+            peer, response = answer(peer, json.loads(line), idle)
             settle()
         except Exception as error:
-            said = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(said) + "\n")
+            response = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(response) + "\n")
         answers.flush()
         rested_at = time.process_time()
 

@@ -145,16 +145,16 @@ def measure(
             if shared:
                 part = [sessions[0].fork() for _ in range(one.batch)]
             _ = [session.truncate(shared) for session in part]
-            twins: list[Session] = []
+            duplicates: list[Session] = []
             with engine.runner.observe((one.forecasts if round_ else Forecasts()).add):
                 began = time.perf_counter()
                 tokens = _prefill(engine, part, prompts)
                 prompt_s = time.perf_counter() - began
                 if shared:
-                    twins = [session.fork() for session in part]
+                    duplicates = [session.fork() for session in part]
                 decode_s = _timed(engine, part, tokens, generate)
             part = []
-            apart_s = _apart(engine, twins, tokens, generate) if shared else 0.0
+            apart_s = _apart(engine, duplicates, tokens, generate) if shared else 0.0
             if round_:
                 one.prompt_s.append(prompt_s)
                 one.decode_s.append(decode_s)

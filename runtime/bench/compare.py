@@ -74,21 +74,21 @@ class Baseline(Closing):
         Raises:
             EngineError: it cannot.
         """
-        said = self._ask(op="load", model=str(model), context=context, threads=threads)
-        self.name, self.system = str(said["engine"]), str(said["system"])
-        self.settings = [str(name) for name in said["settings"]]
+        response = self._request(op="load", model=str(model), context=context, threads=threads)
+        self.name, self.system = str(response["engine"]), str(response["system"])
+        self.settings = [str(name) for name in response["settings"]]
 
     def measure(self, setting: str, case: Case, ids: Sequence[int]) -> float:
         """Return the seconds of the passes of `case`, with the same tokens as ours."""
-        said = self._ask(
+        response = self._request(
             op="measure",
             setting=setting,
             before=list(ids[: case.start]),
             ids=list(ids[case.start : case.start + case.tokens]),
             one_by_one=bool(case.generate),
         )
-        self.idle_cpu_s += float(said["idle_cpu_s"])
-        return float(said["seconds"])
+        self.idle_cpu_s += float(response["idle_cpu_s"])
+        return float(response["seconds"])
 
     def batch(
         self, setting: str, prompts: Sequence[Sequence[int]], generate: int, most: int
@@ -98,15 +98,15 @@ class Baseline(Closing):
         most: sequences that will be asked for at most.
         """
         decodes = [[(ids[0] + n) % max(ids) for n in range(generate)] for ids in prompts]
-        said = self._ask(
+        response = self._request(
             op="batch",
             setting=setting,
             prompts=[list(ids) for ids in prompts],
             decodes=decodes,
             most=most,
         )
-        self.idle_cpu_s += float(said["idle_cpu_s"])
-        return float(said["prompt_s"]), float(said["decode_s"])
+        self.idle_cpu_s += float(response["idle_cpu_s"])
+        return float(response["prompt_s"]), float(response["decode_s"])
 
     def close(self) -> None:
         """Terminate the process."""
@@ -122,7 +122,7 @@ class Baseline(Closing):
             process.wait()
         self._stderr.close()
 
-    def _ask(self, **request: Any) -> dict[str, Any]:
+    def _request(self, **request: Any) -> dict[str, Any]:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -134,15 +134,15 @@ class Baseline(Closing):
         if not line:
             raise EngineError(f"the peer ended: {self._last_words()}")
         try:
-            said = json.loads(line)
+            response = json.loads(line)
         except ValueError:
             raise EngineError(f"the peer said no JSON: {line[:200]!r}") from None
-        if "error" in said:
-            message = str(said["error"])
+        if "error" in response:
+            message = str(response["error"])
             if message.startswith(("ModuleNotFoundError", "ImportError")):
                 message = f"{self._python} has no usable llama-cpp-python ({message}); {INSTALL}"
             raise EngineError(message)
-        return said
+        return response
 
     def _last_words(self) -> str:
         """Return its status, and the last line that it wrote to stderr."""
@@ -150,8 +150,8 @@ class Baseline(Closing):
             self._process.wait(GOODBYE_S)
         self._stderr.seek(0)
         lines = self._stderr.read().decode("utf-8", "replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
-        return f"status {self._process.returncode}, {said}"
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
+        return f"status {self._process.returncode}, {last}"
 
 
 @dataclass(frozen=True)

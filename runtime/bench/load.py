@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...interrupts import completed, held
-from .load_client import Asks, Reply
+from .load_client import ChatClient, Reply
 from .load_work import Work
 
 GOOD_TTFT_S, GOOD_TPOT_S = 2.0, 0.1  # what goodput asks for
@@ -111,11 +111,11 @@ class Load:
         return float(np.quantile(found, share)) if found else 0.0
 
 
-def measure(work: Work, connect: Callable[[], Asks]) -> Load:
+def measure(work: Work, connect: Callable[[], ChatClient]) -> Load:
     """Run all agents at once; connect: makes each one's client."""
     load = Load(work)
     ready, over = threading.Barrier(work.agents + 1), threading.Event()
-    clients: list[Asks] = []
+    clients: list[ChatClient] = []
     with ThreadPoolExecutor(work.agents) as threads:
         try:
             clients += (connect() for _ in range(work.agents))
@@ -141,7 +141,7 @@ def measure(work: Work, connect: Callable[[], Asks]) -> Load:
 
 
 def _job(
-    work: Work, agent: int, client: Asks, ready: threading.Barrier, over: threading.Event
+    work: Work, agent: int, client: ChatClient, ready: threading.Barrier, over: threading.Event
 ) -> Job:
     job, messages = Job(), [{"role": "system", "content": work.prompt}]
     script = list(work.script(agent))

@@ -59,10 +59,10 @@ class Reply:
         return (self.times[-1] - self.times[0]) / (self.written - 1)
 
 
-class Asks(Protocol):
+class ChatClient(Protocol):
     """The protocol of clients that answer an agent's messages."""
 
-    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
+    def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
         """Return a reply of at most `max_tokens` tokens."""
         ...
 
@@ -99,11 +99,11 @@ class HttpClient:
         self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=SILENCE_S)
         self._socket: socket.socket | None = None
 
-    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
+    def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
         """Request a reply: see `Client.ask`."""
         body = {
             "messages": list(messages),
-            "max_tokens": most,
+            "max_tokens": max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
             **self._options,
@@ -124,8 +124,8 @@ class HttpClient:
 
     def _read(self, answer: http.client.HTTPResponse, reply: Reply) -> None:
         if answer.status != 200:
-            said = answer.read().decode("utf-8", "replace")
-            reply.error = f"HTTP {answer.status}: {said[:200]}"
+            message = answer.read().decode("utf-8", "replace")
+            reply.error = f"HTTP {answer.status}: {message[:200]}"
             return
         ended = False
         reader = EventReader()
@@ -182,13 +182,13 @@ def model_of(url: str, key: str | None = None) -> str:
         path = client._path.replace("chat/completions", "models")
         connection.request("GET", path, headers=client._headers)
         answer = connection.getresponse()
-        said = answer.read()
+        body = answer.read()
         if answer.status != 200:
-            why = f"HTTP {answer.status}: {said.decode('utf-8', 'replace')[:200]}"
+            why = f"HTTP {answer.status}: {body.decode('utf-8', 'replace')[:200]}"
             if answer.status in (401, 403):
                 why += "; TRIPLEPOINT_API_KEY holds the key"
             raise EngineError(f"{url} does not list its models: {why}")
-        return str(json.loads(said)["data"][0]["id"])
+        return str(json.loads(body)["data"][0]["id"])
     except _BROKEN as error:
         raise EngineError(f"no server with a model answers at {url}: {error}") from None
     finally:

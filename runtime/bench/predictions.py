@@ -73,14 +73,14 @@ def check(
         samples = sampler.take(todo, repeat, TRIES)
         middle = sorted(samples, key=lambda s: s.wall_s)[len(samples) // 2]
         before = middle.before or middle.machine
-        kept_expectation = found.estimate(engine.cost, middle.tokens, middle.start)
+        calibrated = found.estimate(engine.cost, middle.tokens, middle.start)
         expected = found.estimate(engine.cost, middle.tokens, middle.start, probed(found, before))
         rows_s = middle.parts["rows"]
         seen = observe(expected.least, middle.wall_s, middle.kernel_s, expected.attained, rows_s)
         yield Checked(
             *cases[todo],
             expected,
-            kept_expectation,
+            calibrated,
             middle.wall_s,
             seen.bound,
             before.read_gbps["DRAM"],

@@ -19,7 +19,7 @@ from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.kernels.panels import FORMATS
 from ...jit.targets import TARGETS
 from ..engine.model_cost import Sized, size_up
-from ..forward.kv import kept
+from ..forward.kv import resident_positions
 from ..hub.aliases import KnownModel, known_models
 from ..physics import calibration
 from ..physics.costs import ModelCost
@@ -224,7 +224,7 @@ def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
         one = sized(synthetic, lanes)
         cost, state, weights = one.cost, one.state, one.packed
         window, near = one.layout.window, one.layout.near_share
-    cached = round(kept(CONTEXT, window, near) * cost.kv_bytes)
+    cached = round(resident_positions(CONTEXT, window, near) * cost.kv_bytes)
     # The vocabulary, and in mixtures that `synthetic:` does not have, wider types.
     more = max(0, model.nbytes - synthetic.nbytes())
     memory = weights + more + cached + state + _OVERHEAD

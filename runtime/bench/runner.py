@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..engine.session import Session
     from ..physics.machine import MachineProfile, RooflineProbe
 
-LEAST_PASS = 512  # tokens for each read of the weights in the least time, however they are cut
+MIN_PASS = 512  # tokens for each read of the weights in the least time, however they are cut
 # What a pass spends its time on.
 PARTS = ("products", "attention", "rope", "prepare", "other", "barriers", "outside")
 
@@ -195,8 +195,8 @@ def least(engine: Engine, case: Case, limits: MachineProfile) -> Prediction:
         total = decode_cost(cost, case.start, case.generate, barriers=0)
         return predict(total, cost, limits, case.generate)
     total, passes = PassCost(), 0
-    for at in range(0, case.prompt, LEAST_PASS):
-        tokens = min(LEAST_PASS, case.prompt - at)
+    for at in range(0, case.prompt, MIN_PASS):
+        tokens = min(MIN_PASS, case.prompt - at)
         last = int(at + tokens == case.prompt)
         total += pass_cost(cost, tokens, case.start + at, last, barriers=0, tile=tokens)
         passes += 1

@@ -131,8 +131,8 @@ def _check_quantization(folder: Path, config: dict[str, Any]) -> None:
     found = config.get("quantization_config")
     if not found or (isinstance(found, dict) and found.get("quant_method") == "mxfp4"):
         return
-    said = found if isinstance(found, dict) else {}
-    names = [said.get(key) for key in ("quant_method", "quant_algo", "format")]
+    settings = found if isinstance(found, dict) else {}
+    names = [settings.get(key) for key in ("quant_method", "quant_algo", "format")]
     method = ", ".join(str(name) for name in names if name) or "an unknown method"
     raise UnsupportedModelError(
         f"{folder} is already quantized ({method}); use the original (of such weights only "

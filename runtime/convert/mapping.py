@@ -24,7 +24,7 @@ import numpy as np
 from ...errors import ModelError
 from . import mtp
 from .checkpoint_settings import CheckpointSettings, Value
-from .names import View, places
+from .names import View, mappings
 from .recurrent import Change, change_of
 from .rope import frequency_factors
 from .settings import read_settings
@@ -130,20 +130,20 @@ def map_checkpoint(config: dict[str, Any], names: Collection[str]) -> Checkpoint
     unread = settings.unread | ({"output.weight"} if tied else set())
     mtp.add(names, settings)
     for name in names:
-        found = places(mtp.renamed(name, settings), settings.architecture)
+        found = mappings(mtp.renamed(name, settings), settings.architecture)
         if not found or mtp.left_out(name, settings) or found[0].tensor in unread:
             unused.append(name)
             continue
-        for place, expert, own in found:
-            place = settings.dense_name(place)
-            view = own or settings.views.get(place.partition(".")[2].partition(".")[2])
-            if expert in sources.setdefault(place, {}):
-                raise ModelError(f"two tensors for {place}: {sources[place][expert]} and {name}")
-            sources[place][expert] = name
+        for target, expert, own in found:
+            target = settings.dense_name(target)
+            view = own or settings.views.get(target.partition(".")[2].partition(".")[2])
+            if expert in sources.setdefault(target, {}):
+                raise ModelError(f"two tensors for {target}: {sources[target][expert]} and {name}")
+            sources[target][expert] = name
             if view:
-                views[place] = view
+                views[target] = view
     tensors = [
-        _tensor(place, found, settings, views.get(place)) for place, found in sources.items()
+        _tensor(target, found, settings, views.get(target)) for target, found in sources.items()
     ]
     for name, values in frequency_factors(settings).items():
         tensors.append(MappedTensor(name, (), constant=values))
@@ -181,22 +181,22 @@ ADJACENT = ("llama", "smollm3", "granite", "granitehybrid", "mistral3")  # pairs
 
 
 def _tensor(
-    place: str, found: dict[int | None, str], settings: CheckpointSettings, view: View | None
+    target: str, found: dict[int | None, str], settings: CheckpointSettings, view: View | None
 ) -> MappedTensor:
     numbers = sorted(n for n in found if n is not None)
     if None not in found and numbers != list(range(settings.experts)):
         count, wanted = len(found), settings.experts
-        raise ModelError(f"{place} needs {wanted} tensors, the checkpoint has {count} of them")
+        raise ModelError(f"{target} needs {wanted} tensors, the checkpoint has {count} of them")
     ordered = tuple(found[n] for n in numbers) or (found[None],)
     heads = 0
     if settings.architecture in ADJACENT:
-        part = place.split(".")[-2]
+        part = target.split(".")[-2]
         heads = {"attn_q": settings.heads, "attn_k": settings.kv_heads}.get(part, 0)
     adds = settings.architecture in ("gemma2", "gemma3") or settings.delta is not None
-    plus_one = adds and place.endswith("norm.weight") and not place.endswith("ssm_norm.weight")
-    change = change_of(place, settings)
+    plus_one = adds and target.endswith("norm.weight") and not target.endswith("ssm_norm.weight")
+    change = change_of(target, settings)
     return MappedTensor(
-        place, ordered, heads, plus_one, view=view, change=change, width=settings.width
+        target, ordered, heads, plus_one, view=view, change=change, width=settings.width
     )
 
 

@@ -20,14 +20,14 @@ _OUTSIDE = {
     "pre_fc_norm_hidden": "nextn.hnorm",
     "norm": "nextn.shared_head_norm",
 }
-_APART = re.compile(r"(?:^|\.)mtp\.(?:layers\.(\d+)\.(.+)|(\w+)\.weight)")
+_SEPARATE = re.compile(r"(?:^|\.)mtp\.(?:layers\.(\d+)\.(.+)|(\w+)\.weight)")
 _BEHIND = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _NEEDED = ("eh_proj", "enorm", "hnorm")
 
 
 def renamed(name: str, s: CheckpointSettings) -> str:
     """Return a tensor's name; one of a separate draft block becomes that of a last layer."""
-    found = _APART.search(name) if s.mtp else None
+    found = _SEPARATE.search(name) if s.mtp else None
     if found is None:
         return name
     number, part, outside = found.groups()
@@ -42,7 +42,7 @@ def count(names: Collection[str], s: CheckpointSettings) -> int:
     if s.architecture not in ARCHITECTURES:
         return 0
     if any(name.endswith("mtp.fc.weight") for name in names):
-        found = (match[1] for name in names if (match := _APART.search(name)))
+        found = (match[1] for name in names if (match := _SEPARATE.search(name)))
         # Several of them share what stands before the first: only that one could be run.
         return min(1, len({number for number in found if number is not None}))
     found = {
@@ -68,7 +68,7 @@ def add(names: Collection[str], s: CheckpointSettings) -> None:
 
 def left_out(name: str, s: CheckpointSettings) -> bool:
     """Return whether a tensor is of a block that is left out."""
-    if s.mtp and (found := _APART.search(name)):
+    if s.mtp and (found := _SEPARATE.search(name)):
         return found[3] not in _OUTSIDE and (found[1] is None or int(found[1]) >= s.mtp)
     return False
 

@@ -76,9 +76,9 @@ class Change:
         return np.ascontiguousarray(grouped.swapaxes(0, 1)).reshape(rows.shape)
 
 
-def change_of(place: str, s: CheckpointSettings) -> Change | None:
+def change_of(name: str, s: CheckpointSettings) -> Change | None:
     """Return the change of the file's tensor `name`, if there is one."""
-    part = place.split(".", 2)[-1]
+    part = name.split(".", 2)[-1]
     if part in ("shortconv.conv.weight", "ffn_gate_inp_shexp.weight"):
         return Change(squeeze=True)
     if s.groups:

@@ -71,11 +71,11 @@ class Checkpoint:
         self.tensors: dict[str, Stored] = {}
         self._maps: dict[Path, mmap.mmap] = {}
         index = folder / INDEX
-        places = _places(index) if index.exists() else None
-        files = sorted(set(places.values())) if places else [SINGLE]
+        indexed = _index_files(index) if index.exists() else None
+        files = sorted(set(indexed.values())) if indexed else [SINGLE]
         for name in files:
             self._read(folder / name)
-        for name, file in (places or {}).items():
+        for name, file in (indexed or {}).items():
             if name not in self.tensors or self.tensors[name].file.name != file:
                 raise ModelError(f"{folder / file} has no tensor {name}, which {INDEX} promises")
         for name in [n for n, t in self.tensors.items() if t.dtype == "U8" and n.endswith(BLOCKS)]:
@@ -174,7 +174,7 @@ def _entry(path: Path, name: str, entry: Any, data: int, size: int) -> Stored:
     return Stored(name, dtype, shape, path, data + first, end - first)
 
 
-def _places(index: Path) -> dict[str, str]:
+def _index_files(index: Path) -> dict[str, str]:
     """Read the index: tensor name to file name."""
     found = read_json(index).get("weight_map")
     if not isinstance(found, dict) or not found:

@@ -73,13 +73,13 @@ def _read(raw: bytes, path: Path) -> SentencePieceModel:
         raise UnsupportedModelError(f"{path} is a unigram model; BPE can be converted")
     model = SentencePieceModel(pieces, types, np.array(scores, np.float32))
     model.adds_space_prefix = bool(normalizer.get(3, 1))
-    asked = {
+    supported = {
         "characters that become others (precompiled_charsmap)": bool(normalizer.get(2)),
         "runs of spaces to be cut (remove_extra_whitespaces)": bool(normalizer.get(4, 1)),
         "plain spaces (escape_whitespaces = false)": not normalizer.get(5, 1),
         "spaces behind words (treat_whitespace_as_suffix)": bool(trainer.get(24, 0)),
     }
-    model.other_rules = [rule for rule, given in asked.items() if given]
+    model.other_rules = [rule for rule, given in supported.items() if given]
     for number, (name, usual) in _IDS.items():
         value = int(trainer.get(number, usual))
         value -= (value >> 63) << 64  # negative numbers are written as 64 bits

@@ -178,9 +178,9 @@ def detect_pre(pre_tokenizer: Any, *, ignore_merges: bool, arch: str) -> str:
                 return name
             fitting.append(name)
     if fitting:
-        said = "takes whole words first" if ignore_merges else "merges every word"
+        merges = "takes whole words first" if ignore_merges else "merges every word"
         raise UnsupportedModelError(
-            f"this tokenizer cuts a text as {fitting[0]} does but {said} (ignore_merges)"
+            f"this tokenizer cuts a text as {fitting[0]} does but {merges} (ignore_merges)"
         )
     raise UnsupportedModelError(
         "no known pre-tokenizer cuts a text as this tokenizer.json does: "
@@ -318,8 +318,8 @@ def _add_ends(
             data.others[f"{name}_token_id"] = number
     begins, ends = _wrapped(described) if described else (None, None)
     for name, found in (("bos", begins), ("eos", ends)):
-        said = settings.get(f"add_{name}_token")
-        adds = found if isinstance(found, bool) else said if isinstance(said, bool) else None
+        setting = settings.get(f"add_{name}_token")
+        adds = found if isinstance(found, bool) else setting if isinstance(setting, bool) else None
         if adds is not None:
             data.others[f"add_{name}_token"] = adds
 
@@ -363,9 +363,9 @@ def _add_templates(data: TokenizerData, folder: Path, settings: Mapping[str, Any
         for t in named
         if isinstance(t, dict) and isinstance(t.get("template"), str)
     }
-    beside = folder / "chat_template.jinja"
-    if beside.exists():
-        templates["default"] = beside.read_text(encoding="utf-8")
+    template_file = folder / "chat_template.jinja"
+    if template_file.exists():
+        templates["default"] = template_file.read_text(encoding="utf-8")
     for name, text in templates.items():
         key = "tokenizer.chat_template" + ("" if name == "default" else f".{name}")
         data.templates[key] = text

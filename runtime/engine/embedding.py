@@ -142,7 +142,7 @@ class Embedder:
         plan = engine.plans.hidden
         with engine.lock:
             at = sequence.n_cached
-            most = min(plan.most_tokens, len(sequence.tokens) - at)
+            most = min(plan.max_tokens, len(sequence.tokens) - at)
             part = sequence.tokens[at : at + engine.scheduler.rows_aside(most, at)]
             request = Request(sequence, at, part)
             if not engine.scheduler.admit(request):

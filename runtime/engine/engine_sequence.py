@@ -47,7 +47,7 @@ class EngineSequence(TokenSequence):
         engine.scheduler.register(self)  # last: it is whole now
 
     @property
-    def most_tokens(self) -> int:
+    def max_tokens(self) -> int:
         """Tokens of a prefill's pass at most."""
         return min(self.engine.tuning.chunk, self.context)
 

@@ -62,7 +62,7 @@ class EngineTimer:
         """How the engine cuts its work."""
         plans = self.engine.plans
         return Passes(
-            chunk=self.session.sequence.most_tokens,
+            chunk=self.session.sequence.max_tokens,
             tile=self.engine.attention_tile,
             decode_barriers=plans.decode.tape.barriers,
             prefill_barriers=plans.prefill.tape.barriers,

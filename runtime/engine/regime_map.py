@@ -36,7 +36,7 @@ def regime_map(session: Session) -> dict[str, Any]:
 def _compute(session: Session) -> dict[str, Any]:
     engine = session.engine
     plans = engine.plans.decode, engine.plans.prefill
-    tokens = _lengths(1, session.sequence.most_tokens)
+    tokens = _lengths(1, session.sequence.max_tokens)
     kv = _lengths(1, session.context)
     known = engine.calibration
 

@@ -20,10 +20,10 @@ from .tensors import Activation, AttentionSpec, QuantizedActivation, padded
 def row_before(g: GraphBuilder, x: Activation, name: str) -> Activation:
     """Store the rows of x; return those of the previous positions, zeros before the first."""
     out, width = g.row(name, x.width), padded(x.width)
-    assert g.kv.kept == width, "pages have room for such rows"
-    args = [x.data, BASE, g.kv.kept_offset, x.stride, g.rows]
+    assert g.kv.row_width == width, "pages have room for such rows"
+    args = [x.data, BASE, g.kv.stored_rows_offset, x.stride, g.rows]
     g.tape.op(f"{name}.keep", spec(stored_rows.keep_rows, width=width), args, g.units(TOKENS))
-    args = [out.data, BASE, g.kv.kept_offset, out.stride, g.rows]
+    args = [out.data, BASE, g.kv.stored_rows_offset, out.stride, g.rows]
     g.tape.op(name, spec(stored_rows.rows_before, width=width), args, g.units(TOKENS))
     return out
 
@@ -39,7 +39,7 @@ def append(
     """Rotate the normed W_k h and append them to the layer's cache with W_v h."""
     k, v = (g.matmul(w, h, n, last=n == "v") for w, n in zip(key_value, "kv", strict=True))
     heads, layout = rule.heads or g.heads, g.kv
-    unread = g.buffers.get("appended", g.most_tokens, heads.kv_heads * heads.head_dim)
+    unread = g.buffers.get("appended", g.max_tokens, heads.kv_heads * heads.head_dim)
     cos, sin = layout.tables[rule.table or 0]
     kernel = spec(
         rope.rope_store,
@@ -63,7 +63,7 @@ def append_latent(
 ) -> None:
     """Append the latent in rows `kv`, normed, and the rotated dims of the key that follow it."""
     heads, layout = rule.heads or g.heads, g.kv
-    unread = g.buffers.get("appended", g.most_tokens, heads.head_dim)
+    unread = g.buffers.get("appended", g.max_tokens, heads.head_dim)
     cos, sin = layout.tables[rule.table or 0]
     kernel = spec(latent.latent_store, kv=layout.format, latent=heads.out_dim, heads=1,
                   rotated=2 * cos.shape[1])  # fmt: skip

@@ -67,16 +67,16 @@ class PassDescriptor:
     head_panels = 0
     parts_shared_out = False  # whether one tile's attention has work for all threads
 
-    def __init__(self, most_tokens: int, heads: HeadShape, threads: int = 1) -> None:
-        self.most_tokens = most_tokens
-        self.decode = most_tokens == 1
+    def __init__(self, max_tokens: int, heads: HeadShape, threads: int = 1) -> None:
+        self.max_tokens = max_tokens
+        self.decode = max_tokens == 1
         self.heads = heads
-        self.ids = aligned(max(16, most_tokens), np.int32)
+        self.ids = aligned(max(16, max_tokens), np.int32)
         self._threads = threads
         self._table = self._tile_table(heads)
         self.rows, self.tiles = self._table.rows, self._table.tiles
-        self.runs = aligned((most_tokens, TILE_SLOTS), np.int64)
-        self.wanted = aligned(max(16, most_tokens), np.int32)
+        self.runs = aligned((max_tokens, TILE_SLOTS), np.int64)
+        self.wanted = aligned(max(16, max_tokens), np.int32)
         self.panels = aligned(1, np.int32)
         self._listed = 0  # how many panels the last pass took, if it did not take all
         self.experts_hit: list[np.ndarray] = []
@@ -128,7 +128,7 @@ class PassDescriptor:
         """Write the descriptor; return the numbers of rows, of rows with logits, and of tiles."""
         at = outputs = 0
         _, _, one, rows = self._fast
-        places: list[tuple[int, int, int]] = []
+        spans_at: list[tuple[int, int, int]] = []
         for table, start, ids, wanted in spans:
             count = len(ids)
             if count == 1:
@@ -139,8 +139,8 @@ class PassDescriptor:
             for row in range(at - wanted, at):
                 rows[outputs] = row
                 outputs += 1
-            places.append((start, count, table))
-        return at, outputs, self._table.describe(places, self._shared_prefix)
+            spans_at.append((start, count, table))
+        return at, outputs, self._table.describe(spans_at, self._shared_prefix)
 
     def _list_panels(self, panels: np.ndarray | None, usual: int) -> int:
         """Select these panels of the output head, or all; return their number."""
@@ -179,7 +179,7 @@ class PassDescriptor:
     def units_of_runs(self, parts: int) -> np.ndarray:
         """Return the units of an op on each of so many parts of each of `runs`."""
         self._runs = self._runs or self.counted(
-            lambda spans, _: describe_runs(self.runs, _places(spans))
+            lambda spans, _: describe_runs(self.runs, _span_rows(spans))
         )
         return self.units(self._runs, parts)
 
@@ -191,17 +191,17 @@ class PassDescriptor:
                 table = self._tile_table(heads)
 
                 def describe(spans: Sequence[Span], _: Sequence[int]) -> int:
-                    return table.describe(_places(spans), self._shared_prefix)
+                    return table.describe(_span_rows(spans), self._shared_prefix)
 
                 count = self.counted(describe)
             self._tilings[heads] = Tiling(heads, table, count)
         return self._tilings[heads]
 
     def _tile_table(self, heads: HeadShape) -> TileTable:
-        least = 1 if self.parts_shared_out else -(-self._threads // heads.kv_heads)
-        return TileTable(self.most_tokens, heads.group, least)
+        min_tiles = 1 if self.parts_shared_out else -(-self._threads // heads.kv_heads)
+        return TileTable(self.max_tokens, heads.group, min_tiles)
 
 
-def _places(spans: Sequence[Span]) -> list[tuple[int, int, int]]:
+def _span_rows(spans: Sequence[Span]) -> list[tuple[int, int, int]]:
     """Convert spans to the form that `describe` takes."""
     return [(span.start, len(span.ids), span.table) for span in spans]

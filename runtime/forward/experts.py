@@ -81,7 +81,7 @@ def route(
     an expert's weights are multiplied by. float32 [padded(experts)] each.
     """
     experts, used = scores.width, how.used
-    most = g.most_tokens * used
+    max_pairs = g.max_tokens * used
     units = aligned(8, np.int64)[:3]
     g.experts_hit.append(units[2:])
     ids, weights = _choose(g, "route", scores, how, biases, corrections, expert_scales)
@@ -93,7 +93,7 @@ def route(
     assert isinstance(ids, np.ndarray)
     active = g.buffers.get("active_experts", experts + 1, 1, np.int32)
     starts = g.buffers.get("expert_starts", experts + 1, 1, np.int32)
-    pairs = g.buffers.get("expert_pairs", most, 1, np.int32)
+    pairs = g.buffers.get("expert_pairs", max_pairs, 1, np.int32)
     args = [ids, g.units(TOKENS), active, starts, pairs, units, gate_up.units, down.units]
     g.tape.op("group", spec(moe.group, experts=experts, used=used), args, g.units(ONE))
     return Routing(used, ids, weights, (active, starts, pairs), units)
@@ -118,7 +118,7 @@ def _choose(
     kernel = spec(moe.route, experts=scores.width, used=how.used, **sizes)
     unread = np.zeros(1, np.float32)
     extra = [unread if values is None else values for values in given.values()]
-    used, most = how.used, g.most_tokens * how.used
+    used, max_pairs = how.used, g.max_tokens * how.used
     if g.decode:
         mine = (
             g.memory(f"{name}.ids", 1, used + 1, np.int32, replicated=True),
@@ -127,8 +127,8 @@ def _choose(
         args = [scores.data, scores.stride, *mine, *extra, float(how.scale)]
         g.tape.op(name, kernel, args, g.units(TOKENS), mode=REPLICATED, barrier=False)
         return mine
-    ids = g.buffers.get(f"{name}.ids", most, 1, np.int32)
-    weights = g.buffers.get(f"{name}.weights", most, 1)
+    ids = g.buffers.get(f"{name}.ids", max_pairs, 1, np.int32)
+    weights = g.buffers.get(f"{name}.weights", max_pairs, 1)
     args = [scores.data, scores.stride, ids, weights, *extra, float(how.scale)]
     g.tape.op(name, kernel, args, g.units(TOKENS), mode=DYNAMIC, chunk=8)
     return ids, weights
@@ -239,11 +239,11 @@ def by_head(g: GraphBuilder, w: Matrix, x: QuantizedActivation, name: str) -> Ac
         lists = (_counting(heads + 1), _counting(heads + 1), _counting(heads))
         units[0] = heads * w.units
     else:
-        most = g.most_tokens * heads
+        max_pairs = g.max_tokens * heads
         lists = (
             g.buffers.get("active_heads", heads + 1, 1, np.int32),
             g.buffers.get("head_starts", heads + 1, 1, np.int32),
-            g.buffers.get("head_pairs", most, 1, np.int32),
+            g.buffers.get("head_pairs", max_pairs, 1, np.int32),
         )
         args = [g.units(TOKENS), *lists, units, w.units]
         g.tape.op(f"{name}.lists", spec(moe.head_lists, heads=heads), args, g.units(ONE))

@@ -44,11 +44,11 @@ class GemmBuilder(PassDescriptor):
         name: str,
         target: CpuTarget,
         threads: int,
-        most_tokens: int,
+        max_tokens: int,
         buffers: Workspace,
         heads: HeadShape,
     ) -> None:
-        super().__init__(most_tokens, heads, threads)
+        super().__init__(max_tokens, heads, threads)
         self.target = target
         self.tape = Tape(name, threads, elastic=True)
         self.buffers = buffers
@@ -95,8 +95,8 @@ class GemmBuilder(PassDescriptor):
             return QuantizedRows(x.data, x.stride)
         width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantize else x.stride
         row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantize else 4 * width
-        most = self.most_tokens * x.each
-        data = self.memory(name, most, row_bytes, np.uint8, replicated=self.decode)
+        max_rows = self.max_tokens * x.each
+        data = self.memory(name, max_rows, row_bytes, np.uint8, replicated=self.decode)
         sizes = {"norm": weight is not None, "kind": form.kind, "group": form.group}
         kernel = spec(activations.prepare, **sizes, gather=outputs)
         args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
@@ -113,14 +113,14 @@ class GemmBuilder(PassDescriptor):
 
     def _in_tiles(self, w: Matrix) -> bool:
         """Return whether passes of this graph run GEMMs with `w` on AMX tiles."""
-        wide = not self.decode and self.most_tokens >= gemm_amx.FROM
+        wide = not self.decode and self.max_tokens >= gemm_amx.FROM
         return wide and not w.experts and gemm_amx.takes(w.format.name, self.target)
 
     def _arrange(self, name: str, rows: QuantizedRows, width: int) -> QuantizedRows:
         """Rearrange quantized rows for tiles, too. The op that wrote them needs no barrier."""
         blocks = -(-width // activations.BLOCK)
         size = gemm_amx.tiles_bytes(gemm_amx.ROWS, blocks)
-        tiles = self.buffers.get(name, -(-self.most_tokens // gemm_amx.ROWS), size, np.uint8)
+        tiles = self.buffers.get(name, -(-self.max_tokens // gemm_amx.ROWS), size, np.uint8)
         args = [rows.data, tiles, blocks, self.units(TOKENS)]
         self.tape.ops[-1].barrier = False  # each thread lays out what it has prepared
         self.tape.op(name, spec(gemm_amx.arrange), args, self.units(TOKENS))
@@ -154,7 +154,7 @@ class GemmBuilder(PassDescriptor):
             if rows.tiles is not None and gemm_amx.takes(form.name, self.target):
                 kernel = spec(gemm_amx.gemm_amx, **sizes)
                 args.insert(2, rows.tiles)
-                args.append(self.scratch("tiles", gemm_amx.scratch_bytes(self.most_tokens)))
+                args.append(self.scratch("tiles", gemm_amx.scratch_bytes(self.max_tokens)))
             else:
                 blocks32 = form.family == "blocks"
                 kernel = spec(gemm.gemm_quant if blocks32 else gemm_k.gemm_k, **sizes)
@@ -189,7 +189,7 @@ class GemmBuilder(PassDescriptor):
         kernel: Spec,
         args: Sequence[Any],
         units: np.ndarray,
-        most: int,
+        max_units: int,
         barrier: bool,
     ) -> None:
         """Add a GEMM whose panels, up to `max_units`, the threads share."""
@@ -197,8 +197,8 @@ class GemmBuilder(PassDescriptor):
         # does in prefill until a thread has done its own.
         chunks = DECODE_CHUNKS if self.decode else CHUNKS
         mode = DYNAMIC if chunks else STATIC
-        chunk = max(1, most // (max(1, chunks) * self.tape.threads))
-        each = args[0].nbytes // most if self.decode else 0
+        chunk = max(1, max_units // (max(1, chunks) * self.tape.threads))
+        each = args[0].nbytes // max_units if self.decode else 0
         self.tape.op(
             name, kernel, args, units, mode=mode, chunk=chunk, barrier=barrier, unit_bytes=each
         )
@@ -210,7 +210,7 @@ class GemmBuilder(PassDescriptor):
 
     def row(self, name: str, width: int, each: int = 1, *, replicated: bool = False) -> Activation:
         """Return a buffer for an activation, or one for each thread."""
-        rows = self.most_tokens * each
+        rows = self.max_tokens * each
         data = self.memory(name, rows, padded(width), replicated=replicated)
         return Activation(data, width, each)
 

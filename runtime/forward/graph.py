@@ -1,6 +1,6 @@
 """Builds a forward pass on the tape, so that a model's code reads like its equations.
 
-A `GraphBuilder` builds one plan: a pass of up to `most_tokens` rows of any sequences. It decides
+A `GraphBuilder` builds one plan: a pass of up to `max_tokens` rows of any sequences. It decides
 which kernel, which buffer and which sharing of work each step gets; the model says only what is
 computed.
 
@@ -52,12 +52,12 @@ class GraphBuilder(GemmBuilder):
         name: str,
         target: CpuTarget,
         threads: int,
-        most_tokens: int,
+        max_tokens: int,
         buffers: Workspace,
         heads: HeadShape,
         kv: KVLayout,
     ) -> None:
-        super().__init__(name, target, threads, most_tokens, buffers, heads)
+        super().__init__(name, target, threads, max_tokens, buffers, heads)
         self.kv = kv
         self._temperatures: dict[Temperature, np.ndarray] = {}
         self.layer_index = 0
@@ -210,7 +210,7 @@ class GraphBuilder(GemmBuilder):
         assert (k is None) == (v is None) == (rule.source is not None), rule
         tiling = self.tiling(h)
         sizes = {"head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format}
-        rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
+        rotated = self.buffers.get("rotated", self.max_tokens, h.heads * h.head_dim)
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
         bias = cos if biases is None else biases
@@ -266,7 +266,7 @@ class GraphBuilder(GemmBuilder):
         h = rule.heads or self.heads
         tiling, layout = self.tiling(h), self.kv
         cos, sin = layout.tables[rule.table or 0]
-        rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
+        rotated = self.buffers.get("rotated", self.max_tokens, h.heads * h.head_dim)
         cache = [BASE, *layout.offsets(self.layer_index)]
         sizes = {"head_dim": h.head_dim, "kv_heads": 1, "group": h.heads, "kv": layout.format,
                  "value_dim": h.out_dim}  # fmt: skip

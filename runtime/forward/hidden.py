@@ -13,7 +13,7 @@ class HiddenGraph(GraphBuilder):
     """A graph that ends with the output norm: hidden states in place of logits.
 
     Attributes:
-        hidden: float32 [most_tokens, padded width], of the rows of the last pass; valid while its
+        hidden: float32 [max_tokens, padded width], of the rows of the last pass; valid while its
             caller has the engine's lock.
     """
 

@@ -88,7 +88,7 @@ class Page:
             if writer and self.writer == writer:
                 self.writer = 0
             if views:
-                self.look_away()
+                self.release_window()
             if not self.refcount:
                 self._layout.memory.used -= self.nbytes
 
@@ -104,12 +104,12 @@ class Page:
                 self.writer = writer
             return self.writer == writer and start >= self.fixed
 
-    def look_at(self) -> None:
+    def acquire_window(self) -> None:
         """Acquire the layers with windows for one holder."""
         with COUNTING:
             self.viewers += 1
 
-    def look_away(self) -> int:
+    def release_window(self) -> int:
         """Release the layers with windows for one holder; return the bytes freed."""
         with COUNTING:
             self.viewers -= 1
@@ -141,7 +141,7 @@ class KVLayout:
         memory: what all pages of this layout take.
         windows: positions that a token sees in each layer; 0: all. None given: all in all.
         states: what layers with a recurrence have instead; None: there are none.
-        kept: values of a row of each position that passes keep beside (`stored_rows.py`).
+        row_width: values of the row that passes store with each position (`stored_rows.py`).
     """
 
     format: KVFormat
@@ -151,7 +151,7 @@ class KVLayout:
     memory: KVMemory = field(default_factory=KVMemory)
     windows: tuple[int, ...] = ()
     states: StateLayout | None = None
-    kept: int = 0
+    row_width: int = 0
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -161,7 +161,7 @@ class KVLayout:
             for h in self.shapes
         ]
         windows = [*(self.windows or (0,) * len(sizes)), 0]
-        sizes.append(layer_bytes_of_rows(self.kept))
+        sizes.append(layer_bytes_of_rows(self.row_width))
         order = sorted(range(len(sizes)), key=lambda layer: windows[layer] > 0)
         ends = list(accumulate(sizes[layer] for layer in order))
         starts = [0] * len(sizes)
@@ -187,7 +187,7 @@ class KVLayout:
         return self._starts[layer] + k_at, self._starts[layer] + (k_at if h.value_dim else v_at)
 
     @property
-    def kept_offset(self) -> int:
+    def stored_rows_offset(self) -> int:
         """Byte offset of the stored rows within a page."""
         return self._starts[len(self.shapes)]
 
@@ -212,7 +212,7 @@ class KVLayout:
             return 0
         return max(0, positions - self.window - slack) // PAGE
 
-    def goes_on(self, pages: Sequence[Page], positions: int) -> bool:
+    def can_resume_at(self, pages: Sequence[Page], positions: int) -> bool:
         """Return whether a sequence can resume after so many positions of these pages."""
         last = -(-positions // PAGE)
         return all(page.whole for page in pages[self.seen(positions) : last])
@@ -344,9 +344,9 @@ class KVCache:
             other.state.adopt(known, others)
         return other
 
-    def goes_on(self, positions: int) -> bool:
+    def can_resume_at(self, positions: int) -> bool:
         """Return whether a sequence can resume after its first `positions` positions."""
-        return not self.layout.window or self.layout.goes_on(self._held, positions)
+        return not self.layout.window or self.layout.can_resume_at(self._held, positions)
 
     def computed(self, end: int) -> None:
         """Record that a pass has computed the positions up to `end`."""
@@ -364,7 +364,7 @@ class KVCache:
     def adopt(self, pages: Sequence[Page], positions: int) -> None:
         """Replace its own pages by the first `positions` positions of other caches' pages."""
         assert -(-positions // PAGE) == len(pages), (positions, len(pages))
-        assert self.layout.goes_on(pages, positions), "what is seen is there"
+        assert self.layout.can_resume_at(pages, positions), "what is seen is there"
         same = 0
         while same < min(len(pages), len(self._held)) and self._held[same] is pages[same]:
             same += 1
@@ -398,7 +398,7 @@ class KVCache:
     def slide_back(self, positions: int) -> None:
         """Resume after fewer positions than before: acquire the windows visible from there.
 
-        Pages that follow are kept to be written again, but for those that are not whole.
+        Pages that follow stay for new writes, but for those that are not whole.
         """
         behind = range(-(-positions // PAGE), len(self._held))
         self.clear(next((n for n in behind if not self._held[n].whole), len(self._held)))
@@ -415,12 +415,12 @@ class KVCache:
         # In these orders: after Ctrl-C in between a count may be too high, but never too low.
         for index in reversed(range(first, self._first[0])):
             if index < len(self._held):
-                self._held[index].look_at()
+                self._held[index].acquire_window()
             self._first[0] = index
         for index in range(self._first[0], first):
             self._first[0] = index + 1
             if index < len(self._held):
-                self._held[index].look_away()
+                self._held[index].release_window()
 
     def _pop(self) -> None:
         self.version = next(_VERSIONS)
@@ -463,7 +463,7 @@ class KVCache:
         self._held[index : index + 1] = [page]
 
 
-def kept(positions: int, window: int, share: float) -> float:
+def resident_positions(positions: int, window: int, share: float) -> float:
     """Return how many of so many positions a sequence has in memory, averaged over its bytes.
 
     window: the longest of a layer; share: of the bytes that lie in layers with one.

@@ -22,9 +22,9 @@ class Spare:
     arena: Arena
     touched: int = 0
 
-    def touch(self, nbytes: int, most: int) -> int:
+    def touch(self, nbytes: int, limit: int) -> int:
         """Touch the rest of `nbytes`, `limit` bytes at most; return how many were touched."""
-        count = max(0, min(nbytes - self.touched, most))
+        count = max(0, min(nbytes - self.touched, limit))
         self.arena.touch(self.touched, self.touched + count)
         self.touched += count
         return count
@@ -71,15 +71,15 @@ class KVMemory:
         lefts = [-end % PAGE // rows for end, rows in ends]  # passes until a page is needed
         if len(lefts) > 1:
             lefts = [min(left, SOON) for left in lefts] + [SOON] * NEWCOMERS
-        todo = most = 0
+        todo = largest = 0
         for n, left in enumerate(sorted(lefts)):
             if n == len(self._spares) and not self._add_spare(nbytes):
                 break
             # The k-th page is for the k-th sequence, when those before it are whole.
             todo += nbytes - self._spares[n].touched
-            most = max(most, -(-todo // max(1, left - AHEAD)))
+            largest = max(largest, -(-todo // max(1, left - AHEAD)))
         for spare in self._spares:
-            most -= spare.touch(nbytes, most)
+            largest -= spare.touch(nbytes, largest)
 
     def _add_spare(self, nbytes: int) -> bool:
         """Add one spare page if there is room; return whether there was."""

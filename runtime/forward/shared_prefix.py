@@ -58,7 +58,7 @@ class Reading(NamedTuple):
 
 
 ALONE = Together()
-APART = Reading((), (0, ALONE))
+NO_SHARING = Reading((), (0, ALONE))
 
 
 class SharedPrefix:
@@ -75,24 +75,24 @@ class SharedPrefix:
         self._reading: dict[tuple[int, int], Reading] = {}
         self._readers: dict[int, int] = {}
 
-    def tiles(self, most: int, least: int = 1) -> list[JoinedTile]:
+    def tiles(self, max_rows: int, min_tiles: int = 1) -> list[JoinedTile]:
         """Build tiles of several spans each, of `max_rows` rows; at least `min_tiles`, if any.
 
         A span that fills half a tile stays by itself: its rows read together anyway.
         """
-        found = self._tiles.get((most, least))
+        found = self._tiles.get((max_rows, min_tiles))
         if found is None:
             rows = sum(self.counts[span] for span in self.order)
-            size = min(most, -(-rows // least))
-            found = self._tiles[most, least] = list(self._packed(size))
+            size = min(max_rows, -(-rows // min_tiles))
+            found = self._tiles[max_rows, min_tiles] = list(self._packed(size))
         return found
 
-    def reading(self, most: int, least: int = 1) -> Reading:
+    def reading(self, max_rows: int, min_tiles: int = 1) -> Reading:
         """Return what the spans read in shared tiles."""
-        found = self._reading.get((most, least))
+        found = self._reading.get((max_rows, min_tiles))
         if found is None:
             spans = [ALONE] * len(self.counts)
-            for tile in self.tiles(most, least):
+            for tile in self.tiles(max_rows, min_tiles):
                 for n, span in enumerate(tile.spans):
                     spans[span] = _together([w for w in tile.walks if w.first <= n < w.end])
             ones = [
@@ -100,32 +100,32 @@ class SharedPrefix:
                 for span, rows in zip(spans, self.counts, strict=True)
                 if rows == 1 and span.positions
             ]
-            found = self._reading[most, least] = Reading(spans, (len(ones), _average(ones)))
+            found = self._reading[max_rows, min_tiles] = Reading(spans, (len(ones), _average(ones)))
         return found
 
-    def readers(self, most: int) -> int:
+    def readers(self, max_rows: int) -> int:
         """Return how many tiles read the cache if tiles of several spans have `max_rows` rows."""
-        found = self._readers.get(most)
+        found = self._readers.get(max_rows)
         if found is None:
-            spared = sum(len(tile.spans) - 1 for tile in self.tiles(most))
-            found = self._readers[most] = len(self.counts) - spared
+            spared = sum(len(tile.spans) - 1 for tile in self.tiles(max_rows))
+            found = self._readers[max_rows] = len(self.counts) - spared
         return found
 
-    def _packed(self, most: int) -> Iterator[JoinedTile]:
+    def _packed(self, max_rows: int) -> Iterator[JoinedTile]:
         spans: list[int] = []
         common: list[int] = []  # of each with the one before it
-        rows, least = 0, ALL
+        rows, fewest = 0, ALL
         for span, pages in zip(self.order, self.common, strict=True):
-            least, count = min(least, pages), self.counts[span]
-            if 2 * count > most:
+            fewest, count = min(fewest, pages), self.counts[span]
+            if 2 * count > max_rows:
                 continue
-            if not least or rows + count > most:
+            if not fewest or rows + count > max_rows:
                 if len(spans) > 1:
                     yield JoinedTile(spans, list(_walks(common, 0, len(spans), 0)))
                 spans, common, rows = [], [], 0
             spans.append(span)
-            common.append(least)
-            rows, least = rows + count, ALL
+            common.append(fewest)
+            rows, fewest = rows + count, ALL
         if len(spans) > 1:
             yield JoinedTile(spans, list(_walks(common, 0, len(spans), 0)))
 

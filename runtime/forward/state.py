@@ -24,7 +24,7 @@ from ..memory import Arena
 ALIGN = 16  # float32 values: a layer's part begins on a cache line
 EVERY = 2048  # tokens of a prompt, after which another copy is kept
 LATEST = 4  # copies that stay whatever the distance between them
-MOST = 16  # of one sequence
+MAX_COPIES = 16  # of one sequence
 BUDGET = 512 << 20  # bytes of all copies of an engine
 NOWHERE = -1  # the position of a state that a pass was changing when it was ended
 
@@ -225,25 +225,25 @@ class SequenceState:
         made = Checkpoint.of(self.position, self._own, memory)
         self.checkpoints.append(made)
         while len(self.checkpoints) > 1 and (
-            len(self.checkpoints) > MOST or memory.used > memory.budget
+            len(self.checkpoints) > MAX_COPIES or memory.used > memory.budget
         ):
-            del self.checkpoints[_least(self.checkpoints)]
+            del self.checkpoints[_useless(self.checkpoints)]
         return made
 
     def _go_on_from(self, known: Checkpoint) -> None:
         self._source, self.position, self._current = known, known.position, False
 
 
-def _least(kept: Sequence[Checkpoint]) -> int:
+def _useless(copies: Sequence[Checkpoint]) -> int:
     """Return the checkpoint that is least useful: past ones should lie at doubling distances."""
-    end = kept[-1].position
-    inner = range(1, max(1, len(kept) - LATEST))
+    end = copies[-1].position
+    inner = range(1, max(1, len(copies) - LATEST))
     if not inner:
-        return min(1, len(kept) - 2)
+        return min(1, len(copies) - 2)
 
     def worth(n: int) -> float:
-        gap = kept[n + 1].position - kept[n - 1].position
-        return gap / (1 + end - kept[n].position)
+        gap = copies[n + 1].position - copies[n - 1].position
+        return gap / (1 + end - copies[n].position)
 
     return min(inner, key=worth)
 

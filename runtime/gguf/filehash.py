@@ -18,7 +18,7 @@ from pathlib import Path
 from ...arguments import open_regular, read_own, user_folder
 from ..files import write_file
 
-_MOST = 4096  # files that are remembered; the oldest are forgotten first
+_MAX_FILES = 4096  # files that are remembered; the oldest are forgotten first
 _PIECE = 1 << 22  # bytes between two calls of `progress`
 _SETTLED_NS = 2_000_000_000  # a later write has another time, on file systems with coarse ones too
 _RECENT_NS = 60_000_000_000
@@ -64,9 +64,9 @@ def remember(status: os.stat_result, digest: str) -> None:
     old = f"{status.st_dev}|{status.st_ino}|"
     known = {key: value for key, value in _load().items() if not key.startswith(old)}
     known[_key(status)] = digest
-    kept = dict(list(known.items())[-_MOST:])
+    recent = dict(list(known.items())[-_MAX_FILES:])
     with contextlib.suppress(OSError):  # it is only slower without
-        write_file(_memory(), json.dumps(kept, indent=0))
+        write_file(_memory(), json.dumps(recent, indent=0))
 
 
 def touch(path: Path) -> None:

@@ -310,7 +310,7 @@ class HeaderReader:
         data_start = self._aligned(self._pos)
         room = sum(self._aligned(entry.nbytes) for entry in entries.values())
         for entry in entries.values():
-            self.tensors[entry.name] = self._place(entry, data_start, room)
+            self.tensors[entry.name] = self._located(entry, data_start, room)
         for before, after in pairwise(sorted(self.tensors.values(), key=lambda t: t.offset)):
             overlap = before.offset + before.nbytes - after.offset
             if overlap > 0:
@@ -321,7 +321,7 @@ class HeaderReader:
     def _aligned(self, nbytes: int) -> int:
         return -(-nbytes // self.alignment) * self.alignment
 
-    def _place(self, entry: _Entry, data_start: int, room: int) -> TensorInfo:
+    def _located(self, entry: _Entry, data_start: int, room: int) -> TensorInfo:
         """Set a tensor's offset; `room`: bytes of all tensors, beyond which no offset is valid."""
         start, nbytes = data_start + entry.offset, entry.nbytes
         field = f"tensor {shown(entry.name)} offset"

@@ -49,7 +49,7 @@ class CachedFile:
     """
 
     path: str
-    place: Path
+    local_path: Path
     blob: Path
     size: int
     digest: str | None
@@ -94,27 +94,27 @@ class CachedRepo:
         """List the complete GGUF files of a commit."""
         found = []
         root = self.snapshots / commit
-        for place in sorted(_files_under(root)):
-            if place.name.lower().endswith(".gguf"):
+        for path in sorted(_files_under(root)):
+            if path.name.lower().endswith(".gguf"):
                 with contextlib.suppress(OSError):  # a link to a blob that is gone
-                    found.append(self._cached(root, place))
+                    found.append(self._cached(root, path))
         return found
 
-    def _cached(self, root: Path, place: Path) -> CachedFile:
+    def _cached(self, root: Path, local_path: Path) -> CachedFile:
         # One step only: a blob may itself be a link into a store that repositories share.
-        blob = self._target(place)
-        status = place.stat()
-        digest = blob.name if blob != place and _DIGEST.fullmatch(blob.name) else None
-        path = place.relative_to(root).as_posix()
+        blob = self._target(local_path)
+        status = local_path.stat()
+        digest = blob.name if blob != local_path and _DIGEST.fullmatch(blob.name) else None
+        path = local_path.relative_to(root).as_posix()
         used = max(status.st_atime, status.st_mtime)
-        return CachedFile(path, place, blob, status.st_size, digest, used)
+        return CachedFile(path, local_path, blob, status.st_size, digest, used)
 
-    def _target(self, place: Path) -> Path:
+    def _target(self, local_path: Path) -> Path:
         """Return the blob that a snapshot's link leads to; the path itself if it is not ours."""
-        if not place.is_symlink():
-            return place
-        target = Path(os.path.normpath(place.parent / os.readlink(place)))
-        return target if target.parent == Path(os.path.normpath(self.blobs)) else place
+        if not local_path.is_symlink():
+            return local_path
+        target = Path(os.path.normpath(local_path.parent / os.readlink(local_path)))
+        return target if target.parent == Path(os.path.normpath(self.blobs)) else local_path
 
     def blob(self, digest: str) -> Path:
         """Return the path of the contents with this hash, existing or not."""
@@ -172,32 +172,32 @@ class CachedRepo:
         if revision == commit:
             return
         refs = self.folder / "refs"
-        place = refs / revision
+        target = refs / revision
         # A repository has no branch `a` beside `a/b`: what is in the way is of the past.
-        for above in place.relative_to(refs).parents:
+        for above in target.relative_to(refs).parents:
             if (refs / above).is_file():
                 (refs / above).unlink(missing_ok=True)
-        if place.is_dir():
-            shutil.rmtree(place, ignore_errors=True)
-        write_file(place, commit, _FILE)
+        if target.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+        write_file(target, commit, _FILE)
 
     def link(self, commit: str, path: str, digest: str, *, symlinks: bool) -> Path:
         """Link the blob with this hash as `path` of the snapshot; return its path."""
-        place, blob = self.snapshots / commit / path, self.blob(digest)
-        if os.path.normpath(place) != str(place):
+        shown, blob = self.snapshots / commit / path, self.blob(digest)
+        if os.path.normpath(shown) != str(shown):
             raise ModelError(f"{path!r} does not stay inside its repository")
-        if self._target(place) == blob or (place.exists() and not blob.exists()):
-            return place  # is there already: as a link, or where there are no links as itself
-        make_folder(place.parent, _FOLDER)
-        temporary = place.with_name(f".{uuid.uuid4().hex[:8]}.tmp")
+        if self._target(shown) == blob or (shown.exists() and not blob.exists()):
+            return shown  # is there already: as a link, or where there are no links as itself
+        make_folder(shown.parent, _FOLDER)
+        temporary = shown.with_name(f".{uuid.uuid4().hex[:8]}.tmp")
         try:
             if not symlinks:
                 raise OSError("not wanted")
-            os.symlink(os.path.relpath(blob, place.parent), temporary)
+            os.symlink(os.path.relpath(blob, shown.parent), temporary)
         except OSError:  # without links the file itself moves there, as other tools do it
             shutil.copyfile(blob, temporary) if blob.is_symlink() else os.replace(blob, temporary)
-        os.replace(temporary, place)
-        return place
+        os.replace(temporary, shown)
+        return shown
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ class Found:
     @property
     def paths(self) -> tuple[Path, ...]:
         """Paths of its files; the first is the one to load."""
-        return tuple(file.place for file in self.cached)
+        return tuple(file.local_path for file in self.cached)
 
 
 def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
@@ -68,14 +68,14 @@ def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
 
 def is_pulled(model: KnownModel, settings: HubSettings) -> bool:
     """Return whether a well-known model is in the cache, without reading it."""
-    return place_of(model, settings) is not None
+    return path_of(model, settings) is not None
 
 
-def place_of(model: KnownModel, settings: HubSettings) -> Path | None:
+def path_of(model: KnownModel, settings: HubSettings) -> Path | None:
     """Return the path of a well-known model's newest cached commit; None if there is none."""
     repo = CachedRepo(settings.cache, model.repo)
-    places = (repo.snapshots / commit / model.file for commit in repo.commits())
-    return next((place for place in places if place.exists()), None)
+    paths = (repo.snapshots / commit / model.file for commit in repo.commits())
+    return next((path for path in paths if path.exists()), None)
 
 
 def find(name: ModelName, settings: HubSettings, watcher: ProgressReporter | None = None) -> Found:
@@ -97,7 +97,7 @@ def _find(name: ModelName, settings: HubSettings, watcher: ProgressReporter) -> 
     models = models_of(repo, name.revision)
     whole = [one for one in models if one.variant.complete]
     # A projector alone is no model: the one that it belongs to can be pulled.
-    if not whole or (name.selector is None and all(one.variant.aside for one in whole)):
+    if not whole or (name.selector is None and all(one.variant.extra for one in whole)):
         raise NotPulledError(_missing(name, repo, settings))
     where = f"{repo.repo} in {settings.cache}"
     try:
@@ -110,7 +110,7 @@ def _find(name: ModelName, settings: HubSettings, watcher: ProgressReporter) -> 
     for file in found.cached:
         verify(file, watcher)
         with contextlib.suppress(OSError):  # a file of someone else's
-            filehash.touch(file.place)
+            filehash.touch(file.local_path)
     return found
 
 
@@ -118,12 +118,12 @@ def verify(file: CachedFile, watcher: ProgressReporter) -> None:
     """Verify the hash of a file if its blob has one; ModelError if it differs."""
     if file.digest is None:
         return
-    if filehash.remembered(file.place.stat()) is None:
+    if filehash.remembered(file.local_path.stat()) is None:
         watcher.begin(f"checking {file.path}", file.size)
-    if not checked(file.place, file.digest, watcher):
+    if not checked(file.local_path, file.digest, watcher):
         raise ModelError(
-            f"{file.place} is damaged: its hash is not {file.digest[:16]}…, as its blob's name "
-            "says; pull it again"
+            f"{file.local_path} is damaged: its hash is not {file.digest[:16]}…, as its blob's "
+            "name says; pull it again"
         )
 
 
@@ -140,8 +140,8 @@ def checked(path: Path, digest: str, watcher: ProgressReporter) -> bool:
 def _named(one: Found, models: list[Found]) -> Found:
     """Return the name with a selector that identifies it among `models`."""
     quant = one.variant.quant
-    same = [m for m in models if not m.variant.aside and m.variant.quant == quant]
-    alone = quant and len(same) == 1 and not one.variant.aside
+    same = [m for m in models if not m.variant.extra and m.variant.quant == quant]
+    alone = quant and len(same) == 1 and not one.variant.extra
     name = ModelName(one.name.repo, one.name.revision, quant if alone else one.variant.name)
     return Found(name, one.commit, one.variant, one.cached)
 

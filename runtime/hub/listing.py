@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
 _TRIES = 3  # of the listing
-_MOST = 1 << 63  # bytes of a file, as systems count them
+_MAX_SIZE = 1 << 63  # bytes of a file, as systems count them
 _LONGEST_NAME = 255  # bytes that file systems take
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -45,7 +45,7 @@ def list_repository(hub: Hub, name: ModelName, note: Callable[[str], None]) -> L
     Raises:
         ModelError: it does not exist, must not be read, or the endpoint does not answer.
     """
-    found = _ask(hub, name, note)
+    found = _request(hub, name, note)
     if not (isinstance(found.sha, str) and _COMMIT.fullmatch(found.sha)):
         raise ModelError(
             f"{hub.settings.address} does not answer like a Hub: {str(found.sha)[:50]!r} is not "
@@ -87,7 +87,7 @@ def explain(hub: Hub, name: ModelName, refused: RefusedError, file: str | None =
     raise ModelError(f"{refused}{': ' if words else ''}{words}")
 
 
-def _ask(hub: Hub, name: ModelName, note: Callable[[str], None]) -> ModelInfo:
+def _request(hub: Hub, name: ModelName, note: Callable[[str], None]) -> ModelInfo:
     # Somebody waits for the first word: a network that is not there should be said in seconds.
     patience = replace(hub.patience, tries=min(_TRIES, hub.patience.tries))
     attempts = Retrier(f"cannot ask {hub.settings.address} for {name}", patience, note)
@@ -135,6 +135,6 @@ def _checked(file: RepoSibling) -> RepoFile:
         )
     size = file.lfs.size if file.lfs else file.size
     digest = (file.lfs.sha256 if file.lfs else file.blob_id) or ""
-    if not (isinstance(size, int) and 0 <= size < _MOST and _DIGEST.fullmatch(str(digest))):
+    if not (isinstance(size, int) and 0 <= size < _MAX_SIZE and _DIGEST.fullmatch(str(digest))):
         raise ModelError(f"the endpoint gives no size or hash for {path}, so it cannot be verified")
     return RepoFile(path, size, digest)

@@ -27,8 +27,8 @@ class MakerSampling:
 
     def text(self, *, thinks: bool) -> str:
         """Format the recommendation for a person, with its source."""
-        told = (f"{n.replace('_', ' ')} {v}" for n, v in self.values(thinks=thinks).items())
-        return f"{', '.join(told)} ({self.source}, {self.date})"
+        fields = (f"{n.replace('_', ' ')} {v}" for n, v in self.values(thinks=thinks).items())
+        return f"{', '.join(fields)} ({self.source}, {self.date})"
 
 
 def maker_sampling(name: str, architecture: str) -> MakerSampling | None:

@@ -54,9 +54,9 @@ class Memory:
 
     def total(self, context: int, kv: str) -> int:
         """Return the bytes of weights and a full context of so many tokens, windows considered."""
-        from ..forward.kv import kept
+        from ..forward.kv import resident_positions
 
-        cached = math.ceil(kept(context, self.window, self.near) * self.kv_token[kv])
+        cached = math.ceil(resident_positions(context, self.window, self.near) * self.kv_token[kv])
         return self.weights + cached + self.state
 
 
@@ -183,7 +183,10 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     weights = WeightLoader(gguf, Library(targets.named(target), ObjectCache(None)))
     network = models.build(gguf, weights, mtp=True)
     shapes, windows = zip(*network.cached, strict=True)
-    layouts = {kv: KVLayout(kv, shapes, 0, windows=windows, kept=network.kept) for kv in KV_FORMATS}
+    layouts = {
+        kv: KVLayout(kv, shapes, 0, windows=windows, row_width=network.row_width)
+        for kv in KV_FORMATS
+    }
     kv_token = {kv: layout.position_bytes for kv, layout in layouts.items()}
     usual = layouts["bf16"]
     state = 4 * sum(floats for _, floats in network.states)

@@ -170,5 +170,5 @@ def _refuse_unsupported(name: ModelName, listing: Listing, variant: Variant) -> 
 
 def _selector(listing: Listing, variant: Variant) -> str:
     """Return the quantization if it is unique, else the file's path."""
-    same = [v for v in variants_of(listing.files) if not v.aside and v.quant == variant.quant]
+    same = [v for v in variants_of(listing.files) if not v.extra and v.quant == variant.quant]
     return variant.quant if variant.quant and same == [variant] else variant.name

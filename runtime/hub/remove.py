@@ -68,11 +68,11 @@ def _remove(
 def _remove_file(repo: CachedRepo, file: CachedFile, waiting: Callable[[], None]) -> int:
     """Remove a link and, if it was the last one to it, its blob."""
     if file.digest is None:  # the file itself, or a link that leads out of the cache
-        size = 0 if file.place.is_symlink() else file.size
-        file.place.unlink()
+        size = 0 if file.local_path.is_symlink() else file.size
+        file.local_path.unlink()
         return size
     with repo.lock(file.digest, waiting):
-        file.place.unlink()
+        file.local_path.unlink()
         if _is_needed(repo, file.blob) or not _is_inside(repo, file.blob):
             return 0
         if not file.blob.is_symlink():
@@ -87,9 +87,9 @@ def _is_needed(repo: CachedRepo, blob: Path) -> bool:
     """Return whether a link of any snapshot still leads to the blob."""
     for folder, _, names in os.walk(repo.snapshots):
         for name in names:
-            place = Path(folder) / name
-            if place.is_symlink():
-                target = os.path.normpath(place.parent / os.readlink(place))
+            link = Path(folder) / name
+            if link.is_symlink():
+                target = os.path.normpath(link.parent / os.readlink(link))
                 if target == os.path.normpath(blob):
                     return True
     return False

@@ -140,14 +140,14 @@ class Hub:
         revision = quote(name.revision, safe="")
         # Not by `HfApi.model_info`: it follows redirects anywhere, and waits for ever.
         answer = self._json(f"/api/models/{name.repo}/revision/{revision}", blobs="true")
-        with self._asking(self.settings.endpoint):
+        with self._converting(self.settings.endpoint):
             return ModelInfo(**answer)
 
     def repositories(self, limit: int, **query: str) -> list[str]:
         """List repositories with GGUF files that fit the query, the most downloaded ones first."""
-        asked = {**query, "filter": "gguf", "sort": "downloads", "limit": str(limit)}
-        answer = self._json("/api/models", **asked)
-        with self._asking(self.settings.endpoint):
+        params = {**query, "filter": "gguf", "sort": "downloads", "limit": str(limit)}
+        answer = self._json("/api/models", **params)
+        with self._converting(self.settings.endpoint):
             return [str(one["id"]) for one in answer]
 
     def _json(self, path: str, **query: str) -> Any:
@@ -164,7 +164,7 @@ class Hub:
                         f"{bare(url)} answers with more than {_LARGEST_ANSWER >> 20} MiB, which is "
                         "no listing of a Hub"
                     )
-        with self._asking(url):
+        with self._converting(url):
             return json.loads(body)
 
     def locate(self, repo: str, commit: str, path: str) -> tuple[str, str]:
@@ -173,7 +173,7 @@ class Hub:
 
         url = hf_hub_url(repo, path, revision=commit, endpoint=self.settings.endpoint)
         token = self.settings.token or False
-        with self._asking(url):
+        with self._converting(url):
             found = get_hf_file_metadata(
                 url, token=token, timeout=self.patience.read_s, headers=dict(_NAME)
             )
@@ -188,7 +188,7 @@ class Hub:
         for _ in range(MAX_HOPS):
             self._check(url)
             signed = self._signed(headers) if self.is_endpoint(url) else headers
-            with self._asking(url):
+            with self._converting(url):
                 session = self._session()
                 request = session.build_request(
                     "GET", url, headers=signed, timeout=self.patience.read_s
@@ -213,7 +213,7 @@ class Hub:
         since, count = time.monotonic(), 0
         received = response.iter_bytes() if decoded else response.iter_raw()
         while True:
-            with self._asking(str(response.url)):
+            with self._converting(str(response.url)):
                 chunk = next(received, None)
             if chunk is None:
                 return
@@ -246,7 +246,7 @@ class Hub:
             )
 
     @contextmanager
-    def _asking(self, url: str) -> Iterator[None]:
+    def _converting(self, url: str) -> Iterator[None]:
         """Convert the library's exceptions to ours.
 
         Raises:

@@ -23,7 +23,7 @@ _QUANT = re.compile(
     re.IGNORECASE,
 )
 _SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.I | re.DOTALL)
-_ASIDE = re.compile(r"mmproj|imatrix|(?:^|/)mtp[-_.]", re.IGNORECASE)  # X-MTP-Q4_0 is whole
+_AUXILIARY = re.compile(r"mmproj|imatrix|(?:^|/)mtp[-_.]", re.IGNORECASE)  # X-MTP-Q4_0 is whole
 
 
 class ChoiceError(ModelError):
@@ -69,7 +69,7 @@ class Variant:
 
     quant: str
     files: tuple[RepoFile, ...]
-    aside: bool = False
+    extra: bool = False
     shards: int = 1
 
     @property
@@ -102,9 +102,9 @@ def variants_of(files: Iterable[RepoFile]) -> list[Variant]:
     found = []
     for (stem, count), numbered in groups.items():
         members = tuple(numbered[number] for number in sorted(numbered))
-        aside = bool(_ASIDE.search(stem.rpartition("/")[2]))
-        found.append(Variant(quant_of(stem), members, aside, max(1, count)))
-    return sorted(found, key=lambda v: (v.aside, v.size, v.name))
+        auxiliary = bool(_AUXILIARY.search(stem.rpartition("/")[2]))
+        found.append(Variant(quant_of(stem), members, auxiliary, max(1, count)))
+    return sorted(found, key=lambda v: (v.extra, v.size, v.name))
 
 
 def quant_of(path: str) -> str:
@@ -130,7 +130,7 @@ def choose(
         ChoiceError: none fits, or several do.
         ModelError: it lacks a shard.
     """
-    models = [variant for variant in variants if not variant.aside]
+    models = [variant for variant in variants if not variant.extra]
     if not models and not (selector and variants):
         raise ModelError(f"{where} has no GGUF file")
     if selector is None:
@@ -172,24 +172,24 @@ def _matching(variants: Sequence[Variant], selector: str) -> list[Variant]:
             if exact:
                 return exact
         return []
-    models = [variant for variant in variants if not variant.aside]
+    models = [variant for variant in variants if not variant.extra]
     for sought in (models, variants):
         quant = quant_of(wanted)
         if quant and quant.lower() == wanted.replace("fp16", "f16").replace("fp32", "f32"):
             exact = [v for v in sought if v.quant == quant]
             if exact:
                 return exact
-        found = [v for v in sought if _says(v.name.lower(), wanted)]
+        found = [v for v in sought if _contains(v.name.lower(), wanted)]
         if found:
             return found
     return []
 
 
-def _says(name: str, wanted: str) -> bool:
+def _contains(name: str, selector: str) -> bool:
     """Return whether `selector` is in `name` between separators, and not half a quantization."""
     whole = [match.span(1) for match in _QUANT.finditer(name)]
     whole = [(start + 3 * name.startswith("ud-", start), end) for start, end in whole]
-    part = re.compile(f"(?<![a-z0-9]){re.escape(wanted)}(?![a-z0-9])")
+    part = re.compile(f"(?<![a-z0-9]){re.escape(selector)}(?![a-z0-9])")
     for match in part.finditer(name):
         first, last = match.span()
         if all(last <= a or first >= b or (first <= a and b <= last) for a, b in whole):

@@ -124,8 +124,8 @@ class Attention:
         if self.fused:
             all_, heads = g.matmul(self.qkv[0], h, "qkv"), self.rule.heads or g.heads
             rows, kv_rows = (n * heads.head_dim for n in (heads.heads, heads.kv_heads))
-            places = ((0, rows), (rows, kv_rows), (rows + kv_rows, kv_rows))
-            q, k, v = (all_.part(*place) for place in places)
+            columns = ((0, rows), (rows, kv_rows), (rows + kv_rows, kv_rows))
+            q, k, v = (all_.part(*part) for part in columns)
             return q, k, v
         named = list(zip("qkv", self.qkv, strict=False))
         q, *others = (g.matmul(w, h, name, last=w is self.qkv[-1]) for name, w in named)

@@ -170,7 +170,7 @@ class Decoder:
         if rule.source is not None:
             # Some files have them all the same.
             unread = ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
-            w.asked.update(name(part) for part in unread)
+            w.requested.update(name(part) for part in unread)
             del parts["attn_k"], parts["attn_v"]
         elif self.values_are_keys(layer):
             del parts["attn_v"]
@@ -265,7 +265,7 @@ class Decoder:
         return {n: mixer for n, mixer in mixers if isinstance(mixer, Recurrence)}
 
     @property
-    def kept(self) -> int:
+    def row_width(self) -> int:
         """Width of the row stored with each position for the draft layer."""
         return padded(self.mtp.width) if self.mtp and not self.recurrent else 0
 
@@ -282,7 +282,7 @@ class Decoder:
         unknown = [
             name
             for name in self.gguf.tensors
-            if name not in self.weights.asked
+            if name not in self.weights.requested
             and not SUPERFLUOUS.fullmatch(name)
             and not self._drafts(name)
         ]

@@ -113,18 +113,20 @@ def read_routing(gguf: GGUFFile, a: str, used: int, gating: int, norm: bool) -> 
         gguf.unsupported(f"{a}.expert_gating_func", f"= {kind} is not supported; supported: 1 to 3")
     count = gguf.integer(f"{a}.expert_count", low=1, high=4096)
     groups = max(1, gguf.integer(f"{a}.expert_group_count", 1, high=count))
-    kept = gguf.integer(f"{a}.expert_group_used_count", groups, low=0, high=groups) or groups
+    picked = gguf.integer(f"{a}.expert_group_used_count", groups, low=0, high=groups) or groups
     if count % groups:
         gguf.refuse(f"{a}.expert_group_count", f"{count} experts do not make {groups} groups")
-    if used > count // groups * kept:
-        gguf.refuse(f"{a}.expert_used_count", f"{kept} of {groups} groups have not {used} experts")
+    if used > count // groups * picked:
+        gguf.refuse(
+            f"{a}.expert_used_count", f"{picked} of {groups} groups have not {used} experts"
+        )
     return RoutingSpec(
         used,
         GATINGS[kind],
         kind == 3 or gguf.boolean(f"{a}.expert_weights_norm", norm),
         gguf.number(f"{a}.expert_weights_scale", 0.0) or 1.0,
         groups,
-        kept,
+        picked,
     )
 
 

@@ -21,7 +21,7 @@ from .latency_model import (
 from .machine import MachineProfile
 
 STEADY = 0.85  # of a limit, some moments later: less is another machine
-EXTRA_MOST = 16.0  # tokens that unpacking is worth at most: more is noise
+MAX_EXTRA = 16.0  # tokens that unpacking is worth at most: more is noise
 BEST = 3  # one in so many repeats counts, the fastest: a neighbor only ever adds time
 
 
@@ -63,11 +63,11 @@ def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> 
     single, deep, few, more, tens, many = taken
     ideal = Efficiency(1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
-    def least(s: Sample) -> LatencyEstimate:
+    def minimum(s: Sample) -> LatencyEstimate:
         return estimate(model, s.machine, ideal, passes, s.tokens, s.start)
 
     read = _median(single, lambda s: _weights_s(model, s) / s.parts["products"])
-    attention_read = _median(deep, lambda s: least(s).attention_s / s.parts["attention"])
+    attention_read = _median(deep, lambda s: minimum(s).attention_s / s.parts["attention"])
     attention = _median(tens, lambda s: _attention_share(model, passes, s, attention_read))
     products, extra = _products_share(model, few, more, many, read)
     row_s = _median(many, lambda s: s.parts["rows"] / s.tokens)
@@ -120,7 +120,7 @@ def _products_share(
         share = (many_n + extra * many_u) / many_s
         few_n, few_s = few[0].tokens, _median(few, lambda s: s.parts["products"] / alone(s))
         extra = min(extra, (few_s * share - few_n) / _unpacking(model, few_n))
-    extra = min(EXTRA_MOST, max(0.0, extra))
+    extra = min(MAX_EXTRA, max(0.0, extra))
     return (many_n + extra * many_u) / many_s, extra
 
 

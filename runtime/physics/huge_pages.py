@@ -77,12 +77,12 @@ class PageGain:
 def page_gain(library: Library, pool: Pool, folder: Path | None = None) -> PageGain:
     """Return the saved gain of this machine; measure again the first few times."""
     path = (folder or profile_folder()) / f"pages-{machine_id(library)}.json"
-    kept = load_fields(path, _of_fields)
-    if kept is not None and kept.samples >= SAMPLES:
-        return kept
+    saved = load_fields(path, _of_fields)
+    if saved is not None and saved.samples >= SAMPLES:
+        return saved
     found = measure(library, pool)
-    if kept is not None:
-        found = kept.merged(found)
+    if saved is not None:
+        found = saved.merged(found)
     save_fields(path, dataclasses.asdict(found))
     return found
 

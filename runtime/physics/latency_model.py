@@ -163,7 +163,7 @@ def estimate(
     More than a chunk are several passes. `batch`: so many sequences at once, each alike.
     """
     parts = [0.0] * 5
-    least, attained = [0.0] * 3, [0.0] * 3
+    minimum, attained = [0.0] * 3, [0.0] * 3
     level, at = "", 0
     while at < tokens:
         count = even_part(tokens - at, passes.chunk)
@@ -179,7 +179,7 @@ def estimate(
         for n, value in enumerate(_pass_seconds(cost, model, machine, reached, rows, outputs)):
             parts[n] += value
         rates = attainable(cost, model, machine, reached)
-        for sums, times in ((least, bound), (attained, rates)):
+        for sums, times in ((minimum, bound), (attained, rates)):
             sums[0] += times.compute_s
             sums[1] += times.memory_s
             sums[2] += times.dispatch_s
@@ -187,7 +187,7 @@ def estimate(
     return LatencyEstimate(
         tokens * batch,
         *parts,
-        least=Prediction(*least, level=level),
+        least=Prediction(*minimum, level=level),
         attained=Prediction(*attained, level=level),
     )
 

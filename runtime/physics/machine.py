@@ -45,7 +45,7 @@ MAX_SPREAD = 2.0  # slowest repeat over the best one; a figure with more is not 
 DOUBT = "limits were measured on a busy machine"
 RUNS, SETS = 3, 4  # of a probe in one sample: the best counts; sets of them, if disturbed
 READ_UNIT = 4096  # bytes of one unit of the read probe
-READ_LEAST = 32 << 20  # bytes that a read probe reads in one run at least
+MIN_READ = 32 << 20  # bytes that a read probe reads in one run at least
 PEAK_UNITS = 4000  # units of the multiply probe for each thread
 BARRIERS = 500
 MAX_THREADS = 256
@@ -199,12 +199,12 @@ def _caches(core: int) -> Iterator[tuple[str, int, str]]:
                 yield f"L{level}", int(text.rstrip("KM")) * unit, cores
 
 
-def beyond_caches(least: int = DRAM_BYTES) -> int:
+def beyond_caches(min_bytes: int = DRAM_BYTES) -> int:
     """Return a size far above every L3 of the usable cores, as far as memory allows."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
     found = {at: size for n in usable for level, size, at in _caches(n) if level == "L3"}
     all_l3 = sum(found.values()) or cache_sizes()["L3"]
-    return max(least, min(4 * all_l3, available_bytes() // MEMORY_SHARE))
+    return max(min_bytes, min(4 * all_l3, available_bytes() // MEMORY_SHARE))
 
 
 def resident_sizes(caches: Mapping[str, int], threads: int) -> dict[str, int]:
@@ -225,16 +225,16 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
     each is kept.
     """
     path = _path(library, pool, folder)
-    kept = _read(path)
-    if kept is None:
+    saved = _read(path)
+    if saved is None:
         log.info("measuring this machine's limits (kept for later runs, about 1 s) …")
-    elif kept.samples >= (DOUBTFUL_SAMPLES if kept.doubtful else SAMPLES):
-        return kept
-    elif kept.doubtful:
+    elif saved.samples >= (DOUBTFUL_SAMPLES if saved.doubtful else SAMPLES):
+        return saved
+    elif saved.doubtful:
         log.info("%s; measuring again (about 1 s) …", DOUBT)
     best = measure(library, pool)
-    if kept is not None:
-        best = kept.merged(best)
+    if saved is not None:
+        best = saved.merged(best)
     save_fields(path, best.as_dict())
     return best
 
@@ -397,7 +397,7 @@ class RooflineProbe:
     def _read(self, data: np.ndarray) -> Probe:
         """Read `data`, each thread its own part, until MIN_READ bytes were read."""
         units = np.array([len(data) // READ_UNIT], np.int64)
-        rounds = max(1, READ_LEAST // len(data))
+        rounds = max(1, MIN_READ // len(data))
         tape = Tape("read", self._pool.threads)
         for n in range(rounds):
             args = [data, self._sinks, READ_UNIT]

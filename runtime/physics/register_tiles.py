@@ -39,7 +39,7 @@ FASTER = 1.03  # than the usual tile, in each round: what counts as a gain
 ROUNDS = 5
 RUNS = 3  # in each round, of which the best counts
 FORMAT, DEPTH = "q4_0", 1024  # of the product that is measured
-MOST = 16  # tokens of a tile: beyond, a kernel only grows
+MAX_TILE = 16  # tokens of a tile: beyond, a kernel only grows
 LONG = 126  # tokens of a pass of many: any tile of up to 9 tokens cuts it nearly evenly
 SHORT_BYTES, LONG_BYTES = 16 << 20, 1 << 20  # of weights: from memory, and from a core's own cache
 
@@ -97,12 +97,12 @@ def measure(library: Library, pool: Pool) -> TilePlan:
     )
     by_whole: dict[int, list[float]] = {}
     for n in wholes:  # with so many tokens a tile has least room
-        most = max(n, plan.max_single_tile)
-        by_whole |= bench.gains({n: constants(target, plan.tile, n)}, most, SHORT_BYTES)
+        max_tokens = max(n, plan.max_single_tile)
+        by_whole |= bench.gains({n: constants(target, plan.tile, n)}, max_tokens, SHORT_BYTES)
     tile = best(by_tile, plan.tile)
-    told = {f"tile={n}": found for n, found in by_tile.items()}
-    told |= {f"max_single_tile={n}": found for n, found in by_whole.items()}
-    rounded = {name: [round(gain, 3) for gain in found] for name, found in told.items()}
+    labels = {f"tile={n}": found for n, found in by_tile.items()}
+    labels |= {f"max_single_tile={n}": found for n, found in by_whole.items()}
+    rounded = {name: [round(gain, 3) for gain in found] for name, found in labels.items()}
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return TilePlan(tile, max(tile, best(by_whole, plan.max_single_tile)), rounded, date)
 
@@ -165,7 +165,7 @@ def load(library: Library, folder: Path | None = None) -> TilePlan | None:
 def _of_fields(fields: dict[str, Any]) -> TilePlan | None:
     gains = {str(name): [float(g) for g in found] for name, found in fields["gains"].items()}
     plan = TilePlan(int(fields["tile"]), int(fields["max_single_tile"]), gains, str(fields["date"]))
-    return plan if 1 <= plan.tile <= plan.max_single_tile <= MOST else None
+    return plan if 1 <= plan.tile <= plan.max_single_tile <= MAX_TILE else None
 
 
 def _path(library: Library, folder: Path | None) -> Path:

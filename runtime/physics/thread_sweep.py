@@ -25,7 +25,7 @@ from .topology import Topology, topology
 
 VERSION = 1
 SECONDS = 16.0  # after which no further number of threads is begun
-_MOST = 8  # numbers of threads
+_MAX_COUNTS = 8  # numbers of threads
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def thread_counts(physical: int, usable: int) -> list[int]:
     if usable > physical:
         found.add(physical + 1)
     inner = sorted(found - {1, physical, usable})
-    return sorted({1, physical, usable, *inner[: _MOST - 3]})
+    return sorted({1, physical, usable, *inner[: _MAX_COUNTS - 3]})
 
 
 def sweep(

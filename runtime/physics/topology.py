@@ -56,8 +56,8 @@ def topology() -> Topology:
 
 def slow_cores(strengths: list[float]) -> int:
     """Count the cores well below the strongest; 0 if their strengths are unknown."""
-    most = max(strengths, default=0.0)
-    return sum(0 < strength < 0.9 * most for strength in strengths)
+    strongest = max(strengths, default=0.0)
+    return sum(0 < strength < 0.9 * strongest for strength in strengths)
 
 
 def chosen(text: str) -> str:

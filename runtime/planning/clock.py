@@ -82,14 +82,14 @@ def learn(forecaster: Forecaster, seen: Sequence[Seen], date: str = "") -> Corre
     taken: dict[bool, list[tuple[int, float, float]]] = {False: [], True: []}
     for one in seen:
         rows = sum(part.tokens for part in one.parts)
-        said = predicted_s(forecaster, one.parts)
-        taken[len(one.parts) > 1].append((kind_of(rows), one.seconds, said))
+        predicted = predicted_s(forecaster, one.parts)
+        taken[len(one.parts) > 1].append((kind_of(rows), one.seconds, predicted))
     gaps = [(len(one.parts), one.gap_s) for one in seen if 0 <= one.gap_s < 0.1]
     pass_s, row_s = _line(gaps)
     alone, shared = (_smooth(taken[several]) for several in (False, True))
     expected = [
-        one.expected_s / (said * shared[kind])
-        for one, (kind, _, said) in zip(
+        one.expected_s / (predicted * shared[kind])
+        for one, (kind, _, predicted) in zip(
             (one for one in seen if len(one.parts) > 1), taken[True], strict=True
         )
         if one.expected_s
@@ -175,17 +175,17 @@ class Clock:
         self._alone: dict[tuple[int, int], float] = {}
         self.rooms: dict[float, dict[tuple[int, int, int, int], tuple[int, Any]]] = {}
 
-    def next_chunk(self, tokens: int, most: int) -> int:
+    def next_chunk(self, tokens: int, limit: int) -> int:
         """Choose the next chunk: see `Timing`."""
-        return even_part(tokens, min(most, self.chunk))
+        return even_part(tokens, min(limit, self.chunk))
 
     def pass_s(self, tokens: int, start: int) -> float:
         """Estimate a pass, of many tokens several passes: see `Timing`."""
         key = tokens if tokens < 64 else tokens & -16, middle(start)
         found = self._alone.get(key)
         if found is None:
-            said = self.forecaster.phase_s(*key)
-            found = self._alone[key] = said * self.seen.factor(min(key[0], self.chunk), 1)
+            predicted = self.forecaster.phase_s(*key)
+            found = self._alone[key] = predicted * self.seen.factor(min(key[0], self.chunk), 1)
         return found
 
     def expected_s(self, parts: Sequence[Part]) -> float:
@@ -219,7 +219,7 @@ class Clock:
         if found is None:
             low, high = _between(rows)
             if low == high:
-                found = self._ask(*key)
+                found = self._predict(*key)
             else:  # in a straight line between two that are asked for often
                 below, shares = self.mixed(ones, behind, low, start, outputs)
                 above, _ = self.mixed(ones, behind, high, start, outputs)
@@ -228,17 +228,17 @@ class Clock:
             self._mixed[key] = found
         return found
 
-    def _ask(self, ones: int, behind: int, rows: int, start: int, outputs: int) -> Timed:
+    def _predict(self, ones: int, behind: int, rows: int, start: int, outputs: int) -> Timed:
         parts = [Part(1, behind, 1)] * ones
         if rows:
             parts.append(Part(rows, start, outputs))
         one = self.forecaster
         estimate = expect_mixed(one.cost, one.machine, one.reached, one.passes, parts)
-        said = predicted_s(one, parts) if len(parts) == 1 else estimate.seconds
+        predicted = predicted_s(one, parts) if len(parts) == 1 else estimate.seconds
         shares = estimate.seen.shares
         whole = sum(shares.values()) or 1.0
         known = {str(name): share / whole for name, share in shares.items()}
-        return said * self.seen.factor(ones + rows, len(parts)), known
+        return predicted * self.seen.factor(ones + rows, len(parts)), known
 
     def host_s(self, sequences: int) -> float:
         """Return the seconds between the end of a pass and the start of the next one."""

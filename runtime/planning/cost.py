@@ -27,7 +27,7 @@ from .prices import ApiPrice, Hardware, PriceBook
 DAYS = 30  # of a month
 YEAR_DAYS = 365
 HOUR_S = 3600.0
-MOST = 1e9  # questions a day up to which a break-even is looked for
+MAX_QUESTIONS = 1e9  # questions a day up to which a break-even is looked for
 _STEPS = 250  # of the search, for each decade: ranges of less than 1 % may be missed
 
 
@@ -100,8 +100,8 @@ def owned_hourly(hardware: Hardware, kwh: float) -> float:
 def paid_hours(hardware: Hardware, busy_h: float) -> tuple[float, int]:
     """Return the paid machine-hours a day for so many hours of work, and how many machines."""
     billing = hardware.billing if hardware.rented else "always"
-    most = 24.0 if billing != "always" else hardware.hours
-    machines = max(1, math.ceil(busy_h / most - 1e-9))
+    max_hours = 24.0 if billing != "always" else hardware.hours
+    machines = max(1, math.ceil(busy_h / max_hours - 1e-9))
     paid = {
         "second": busy_h,
         "hour": math.ceil(busy_h - 1e-9),
@@ -242,7 +242,7 @@ def cheaper(
     found: list[tuple[float, float]] = []
     first: float | None = None
     before = 1.0
-    for step in range(round(_STEPS * math.log10(MOST)) + 1):
+    for step in range(round(_STEPS * math.log10(MAX_QUESTIONS)) + 1):
         at = 10 ** (step / _STEPS)
         low = one(at) <= other(at)
         if low and first is None:

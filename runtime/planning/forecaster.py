@@ -21,7 +21,7 @@ from .cost import Speeds, Usage
 if TYPE_CHECKING:
     from ..engine.engine import Engine
 
-MOST_CONTEXT = 1 << 24  # tokens of a step
+MAX_CONTEXT = 1 << 24  # tokens of a step
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class Forecaster:
             SettingError: a step has more tokens than any context.
         """
         context = max(1, round(usage.input / usage.steps))
-        if context > MOST_CONTEXT:  # pass by pass, that would take for ever
+        if context > MAX_CONTEXT:  # pass by pass, that would take for ever
             raise SettingError(
                 f"a step of a question has {context:,} tokens of input, more than any context "
-                f"({MOST_CONTEXT:,}); give the tokens of one question, and how many steps it has"
+                f"({MAX_CONTEXT:,}); give the tokens of one question, and how many steps it has"
             )
         tokens = max(1, round(usage.computed / usage.steps))
         prefill = tokens / self.phase_s(tokens, max(0, context - tokens))
@@ -137,10 +137,10 @@ def of_name(
             f"{', '.join(TARGETS)}"
         )
     cost = cost_of(known, TARGETS[machine.target].lanes, kv)
-    kept = calibration.load(calibration.path_of(cost, machine, kv)) if reached is None else None
-    if kept is not None:
-        cost = replace(cost, expert_diversity=kept.expert_diversity)
-        return Forecaster(name, cost, machine, kept.efficiency, kept.passes, kv, "calibration")
+    saved = calibration.load(calibration.path_of(cost, machine, kv)) if reached is None else None
+    if saved is not None:
+        cost = replace(cost, expert_diversity=saved.expert_diversity)
+        return Forecaster(name, cost, machine, saved.efficiency, saved.passes, kv, "calibration")
     basis = "usual" if reached is None else "given"
     return Forecaster(name, cost, machine, reached or USUAL, usual_passes(cost), kv, basis)
 

@@ -28,7 +28,7 @@ from .tally import Tally
 if TYPE_CHECKING:
     from ...traces.events import PassEnd
 
-MOST_JUMP = 4096  # passes of one jump
+MAX_JUMP = 4096  # passes of one jump
 _SOON = 1e-9  # seconds: when one got memory at the very beginning; 0 is never
 REQUEST_S = 2e-3  # from a request to its first wait for a pass: template, tokens
 
@@ -98,7 +98,7 @@ class _Conversation:
     work: float = 0.0
     """Seconds of the prompt's rest."""
     began: float = 0.0
-    asked: float = 0.0
+    requested: float = 0.0
     first: float = 0.0
     """Time of its first token."""
     admitted: float = 0.0
@@ -109,7 +109,7 @@ class _Conversation:
 
 def _seniority(sequence: _Conversation) -> tuple[bool, float, int]:
     """Return a unique rank: many arrive at the same virtual time, and would deadlock otherwise."""
-    return *seniority(sequence.admitted, sequence.asked), sequence.number
+    return *seniority(sequence.admitted, sequence.requested), sequence.number
 
 
 def _frees(one: _Conversation, pending: _Conversation) -> bool:
@@ -150,9 +150,9 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self._resting: OrderedDict[_Conversation, None] = OrderedDict()  # those that keep pages
         self._page_bytes = clock.forecaster.cost.kv_bytes * PAGE
         self._used = 0  # pages
-        self._most = math.inf
+        self._max_pages = math.inf
         if policy.memory is not None and self._page_bytes:
-            self._most = policy.memory // self._page_bytes
+            self._max_pages = policy.memory // self._page_bytes
         self._decoding = 0
         self._rooms: dict[tuple[int, int, int, int], tuple[int, PassEnd]] = clock.rooms.setdefault(
             policy.deadline_s, {}
@@ -165,13 +165,13 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         return self.clock
 
     @property
-    def _most_rows(self) -> int:
+    def _max_rows(self) -> int:
         return self.clock.chunk + self.policy.parallel
 
     def _now(self) -> float:
         return self.now
 
-    def _somebody_decodes(self) -> bool:
+    def _any_decodes(self) -> bool:
         return self._decoding > 0
 
     def _expecting(self, picked: _Picked) -> Callable[[Sequence[Part]], float]:
@@ -195,11 +195,11 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         if pages <= 0:
             return 0
         wanted = self._used + promised + pages
-        if wanted > self._most:
-            self._evict(wanted - self._most)
+        if wanted > self._max_pages:
+            self._evict(wanted - self._max_pages)
             self._forget(pending, promised + pages)
             self._preempt(pending, promised + pages, picked)
-        if self._used + promised + pages <= self._most:
+        if self._used + promised + pages <= self._max_pages:
             pending.admitted = pending.admitted or max(self.now, _SOON)
             return pages
         if not picked and not any(_frees(one, pending) for one in self._waiting):
@@ -235,7 +235,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
 
     def _forget(self, pending: _Conversation, pages: int) -> None:
         """Evict shared prefixes that no conversation uses, where so many pages are missing."""
-        if self._used + pages > self._most:
+        if self._used + pages > self._max_pages:
             used = {one.program.group for one in self._waiting if one.cache.pages}
             for group in self._common.keys() - used - {pending.program.group}:
                 self._used -= self._common.pop(group)
@@ -250,7 +250,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
             if _frees(one, pending) and one not in inside and _seniority(one) > mine
         ]
         for victim in sorted(later, key=_seniority, reverse=True):
-            if self._used + pages <= self._most:
+            if self._used + pages <= self._max_pages:
                 return
             self._let_go(victim)
             self.tally.preempted += 1
@@ -284,11 +284,11 @@ class SimulatedMachine(PassPolicy[_Conversation]):
 
     def arrive(self, program: Program, at: float) -> None:
         """Start a conversation."""
-        self.tally.asked += 1
+        self.tally.arrived += 1
         self.tally.first_s = min(self.tally.first_s, at)
         shares = self.policy.share and program.group >= 0
         borrowed = program.shared // PAGE if shares else 0
-        sequence = _Conversation(program, at, self.policy.context, self.tally.asked, borrowed)
+        sequence = _Conversation(program, at, self.policy.context, self.tally.arrived, borrowed)
         if program.length >= self.policy.context:
             self.tally.failed += 1
             return
@@ -307,7 +307,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         """Release the requests whose time has come."""
         while self._events and self._events[0][0] <= self.now:
             at, _, sequence = heapq.heappop(self._events)
-            sequence.asked = at
+            sequence.requested = at
             if len(self._waiting) < self.policy.parallel:
                 self._begin(sequence)
             else:
@@ -325,7 +325,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         sequence.decodes, sequence.request.outputs, sequence.admitted = False, 1, 0.0
         self.tally.adopted += sequence.n_cached
         self._adopt(sequence)
-        sequence.began = max(self.now, sequence.asked + REQUEST_S)
+        sequence.began = max(self.now, sequence.requested + REQUEST_S)
         self._waiting.append(sequence)
 
     def _adopt(self, sequence: _Conversation) -> None:
@@ -337,9 +337,9 @@ class SimulatedMachine(PassPolicy[_Conversation]):
                 self.tally.adopted += known - sequence.n_cached
                 sequence.n_cached = known
                 sequence.cache.pages = max(sequence.cache.pages, known // PAGE)
-        self._ask(sequence)
+        self._submit(sequence)
 
-    def _ask(self, sequence: _Conversation) -> None:
+    def _submit(self, sequence: _Conversation) -> None:
         sequence.request.start = sequence.n_cached
         sequence.request.ids = range(sequence.total - sequence.n_cached)
         left = len(sequence.request.ids)
@@ -412,30 +412,30 @@ class SimulatedMachine(PassPolicy[_Conversation]):
 
     def _jump(self, picked: _Picked, seconds: float, until: float) -> int:
         """Return how many equal passes follow, this one included: no arrival, end or reorder."""
-        most = MOST_JUMP
+        limit = MAX_JUMP
         prompts = 0
         for one, count in picked:
             if one.decodes:
-                most = min(most, one.left, one.cache.pages * PAGE - one.n_cached)
+                limit = min(limit, one.left, one.cache.pages * PAGE - one.n_cached)
             else:
                 prompts += 1
                 # The last part, and the first behind a border of what counts as alike, by itself.
-                most = min(most, (len(one.request.ids) - 1) // count, 32)
+                limit = min(limit, (len(one.request.ids) - 1) // count, 32)
                 if count >= self.clock.chunk or prompts > 1:
                     return 1
-                if math.isfinite(self._most):  # only the first of the passes was asked for memory
-                    pages = one.cache.pages + self._most - self._used
-                    most = min(most, int(pages * PAGE - one.n_cached) // count)
+                if math.isfinite(self._max_pages):  # only the first pass requested memory
+                    pages = one.cache.pages + self._max_pages - self._used
+                    limit = min(limit, int(pages * PAGE - one.n_cached) // count)
         if prompts and len(self._waiting) > len(picked):
-            most = 1 if most <= 1 or self._overtaken(picked, seconds) else min(most, 4)
-        if most <= 1:
+            limit = 1 if limit <= 1 or self._overtaken(picked, seconds) else min(limit, 4)
+        if limit <= 1:
             return 1
         each = seconds + self.clock.host_s(len(picked))
         if self._events:
             until = min(until, self._events[0][0])
         if math.isfinite(until):
-            most = min(most, max(1, math.ceil((until - self.now) / each)))
-        return max(1, most)
+            limit = min(limit, max(1, math.ceil((until - self.now) / each)))
+        return max(1, limit)
 
     def _overtaken(self, picked: _Picked, seconds: float) -> bool:
         """Return whether another prompt may become more urgent within some passes."""
@@ -479,7 +479,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
                 more = max(0, pages - self._common.get(program.group, 0))
                 self._common[program.group] = self._common.get(program.group, 0) + more
                 self._used += more
-        self._ask(sequence)
+        self._submit(sequence)
         if sequence.n_cached >= sequence.total:
             self._answers(sequence)
 
@@ -490,7 +490,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
             self._decoding += 1
             return
         sequence.first = self.now
-        self.tally.ttft.append(self.now - sequence.asked)
+        self.tally.ttft.append(self.now - sequence.requested)
         self.tally.written += 1
         sequence.left -= 1
         if sequence.left <= 0:
@@ -509,7 +509,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         if request.reply > 1:
             tpot = (self.now - sequence.first) / (request.reply - 1)
             self.tally.tpot.append(tpot)
-        met = sequence.first - sequence.asked <= self.goals[0] and tpot <= self.goals[1]
+        met = sequence.first - sequence.requested <= self.goals[0] and tpot <= self.goals[1]
         self.tally.good += met
         self.tally.last_s = self.now
         sequence.at += 1

@@ -19,7 +19,7 @@ from ..replay.workload import run_of, work_items
 if TYPE_CHECKING:
     from ...traces.reader import Trace
 
-MOST_REQUESTS = 1000  # of a made-up conversation, on average: no context holds more
+MAX_REQUESTS = 1000  # of a made-up conversation, on average: no context holds more
 
 
 class Request(NamedTuple):
@@ -119,17 +119,17 @@ class Mix:
         for name in ("new", "reply", "requests", "every"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.requests > MOST_REQUESTS:
-            raise SettingError(f"requests must be at most {MOST_REQUESTS:,}, not {self.requests:,}")
+        if self.requests > MAX_REQUESTS:
+            raise SettingError(f"requests must be at most {MAX_REQUESTS:,}, not {self.requests:,}")
         if self.shared < 0 or self.tool_s < 0 or self.person_s < 0:
             raise SettingError("shared tokens and pauses must be at least 0")
 
     def draw(self, count: int, seed: int) -> Iterator[Program]:
         """Draw so many programs, the same for the same seed."""
-        chance, most = random.Random(seed), 10 * self.requests  # one of some 20,000 has more
+        chance, limit = random.Random(seed), 10 * self.requests  # one of some 20,000 has more
         for _ in range(count):
             n = 1 + int(chance.expovariate(1.0 / (self.requests - 0.5)))
-            n = min(most, n) if self.requests > 1 else 1
+            n = min(limit, n) if self.requests > 1 else 1
             requests = []
             for at in range(n):
                 pause = chance.expovariate(1.0 / self.tool_s) if at and self.tool_s else 0.0

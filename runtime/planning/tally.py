@@ -27,7 +27,7 @@ class Tally:
     ttft: array[float] = field(default_factory=lambda: array("f"))
     tpot: array[float] = field(default_factory=lambda: array("f"))
     finished: array[float] = field(default_factory=lambda: array("f"))
-    asked: int = 0
+    arrived: int = 0
     done: int = 0
     failed: int = 0
     good: int = 0

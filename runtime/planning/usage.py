@@ -15,7 +15,7 @@ from .cost import Speeds
 
 GOOD = ("passed", "correct")  # fields of a row of results that say whether the answer is right
 DONE = ("answered", "ok", "done", "passed")  # values of `status` of a row that has neither
-_MOST = 1 << 53  # tokens of a question
+_MAX = 1 << 53  # tokens of a question
 _COUNTS = ("input_tokens", "cached_tokens", "output_tokens")
 _ATTEMPT = ("task", "model", "setting", "repeat")
 _OF_MAP = {"input_tokens": "prompt", "cached_tokens": "cached", "output_tokens": "generated"}
@@ -76,21 +76,21 @@ class Recorded:
                     passes = []
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """Add a row of results; one without usage, such as one that failed, counts as asked."""
+        """Add a row of results; one without usage still counts as a question."""
         usage = row.get("usage") or {}
         if not isinstance(usage, Mapping):
             raise SettingError(f"usage must be an object, not {usage!r}")
         counts = [usage.get(name, usage.get(_OF_MAP[name], 0)) for name in _COUNTS]
         for name, count in zip(_COUNTS, counts, strict=True):
-            if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < _MOST:
+            if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < _MAX:
                 raise SettingError(f"usage.{name} must be a number of tokens, not {count!r}")
         self._add(*counts)
         steps = usage.get("steps", 0)
-        self.steps += steps if isinstance(steps, int) and 0 < steps < _MOST else 0
+        self.steps += steps if isinstance(steps, int) and 0 < steps < _MAX else 0
         # Of `map` a column of the questions may have that name, such as the text of the right one.
         verdicts = (row[name] for name in GOOD if name in row)
-        told = [one for one in verdicts if isinstance(one, bool | int | float | None)]
-        self.answered += bool(told[0]) if told else row.get("status", "answered") in DONE
+        known = [one for one in verdicts if isinstance(one, bool | int | float | None)]
+        self.answered += bool(known[0]) if known else row.get("status", "answered") in DONE
 
     def _add(self, prompt: int, cached: int, output: int) -> None:
         self.questions += 1

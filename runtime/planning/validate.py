@@ -35,7 +35,7 @@ GOALS = {"throughput": 0.10, "TTFT p50": 0.15, "TTFT p99": 0.30}
 """How far a forecast may be off."""
 HEAD = ("agents", "what", "measured", "min … max", "simulated", "error", "goal")
 _MEASURED = {"throughput", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"}
-_MOST = 1 << 40  # tokens of a request
+_MAX = 1 << 40  # tokens of a request
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def _check(one: Round) -> None:
         good &= bool(program.requests) and isinstance(program.kept, bool)
         good &= isinstance(program.shared, int) and isinstance(program.group, int)
         good &= all(
-            0 <= pause < math.inf and 0 < new < _MOST and 0 < reply < _MOST
+            0 <= pause < math.inf and 0 < new < _MAX and 0 < reply < _MAX
             for pause, new, reply in program.requests
         )
     if not good or not one.programs:
@@ -178,18 +178,18 @@ class Compared:
         found = []
         for name in self.rounds[0].measured:
             what, _, label = name.lower().partition(" p")
-            said = [
+            simulated = [
                 one.quantile(what, int(label) / 100) if label else one.tokens_per_s
                 for one in self.results
             ]
-            found.append((name, [one.measured[name] for one in self.rounds], said))
+            found.append((name, [one.measured[name] for one in self.rounds], simulated))
         return found
 
     def errors(self) -> list[tuple[str, float, float]]:
         """Return name, error of the median round, and the tolerance."""
         return [
-            (name, statistics.median(said) / statistics.median(real) - 1.0, GOALS[name])
-            for name, real, said in self.pairs()
+            (name, statistics.median(simulated) / statistics.median(real) - 1.0, GOALS[name])
+            for name, real, simulated in self.pairs()
             if name in GOALS
         ]
 
@@ -201,8 +201,8 @@ class Compared:
     def lines(self) -> list[list[str]]:
         """Return the lines of a table."""
         found = []
-        for name, real, said in self.pairs():
-            middle, forecast = statistics.median(real), statistics.median(said)
+        for name, real, simulated in self.pairs():
+            middle, forecast = statistics.median(real), statistics.median(simulated)
             goal = GOALS.get(name)
             found.append(
                 [

@@ -20,7 +20,7 @@ from ..gguf.open import open_gguf
 from ..gguf.types import MAGIC, GGMLType
 
 FLOOR = 1e-4  # of the mean: a column that nothing entered still has to come back
-_MOST_VALUES = 1 << 28
+_MAX_VALUES = 1 << 28
 
 
 class Importance:
@@ -103,7 +103,7 @@ def _read_old(path: Path) -> dict[str, np.ndarray]:
             name = raw[at + 4 : at + 4 + length].decode()
             calls, count = struct.unpack_from("<ii", raw, at + 4 + length)
             at += 12 + length
-            if not (0 < length < 256 and 0 < count < _MOST_VALUES):
+            if not (0 < length < 256 and 0 < count < _MAX_VALUES):
                 raise ValueError
             values = np.frombuffer(raw, "<f4", count, at).astype(np.float64)
             if not np.isfinite(values).all() or (values < 0).any():

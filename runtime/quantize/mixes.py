@@ -106,7 +106,7 @@ ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 NARROW = {T.Q2_K: T.Q4_0, T.Q3_K: T.Q4_0, T.Q4_K: T.Q5_0, T.Q5_K: T.Q5_1, T.Q6_K: T.Q8_0}
 
 _PART = re.compile(r"blk\.(\d+)\.(\w+?)(?:_exps)?\.weight")
-_KEPT = re.compile(
+_UNCHANGED = re.compile(
     r"(_norm|ffn_gate_inp|ffn_gate_inp_shexp|rope_freqs|rope_factors_\w+|ssm_conv1d|shortconv\.conv)"
     r"\.weight"
 )
@@ -139,7 +139,7 @@ def choose(info: TensorInfo, mix: Mix, layers: int, group: int, *, tied: bool) -
     layers: of the model; group: query heads of a KV head; tied: whether the embedding table is the
     output head too.
     """
-    if len(info.shape) == 1 or _KEPT.search(info.name) or not info.name.endswith(".weight"):
+    if len(info.shape) == 1 or _UNCHANGED.search(info.name) or not info.name.endswith(".weight"):
         return Chosen(info.type)
     wanted = type_of(info.name, mix, layers, group, tied=tied)
     kind = wanted

@@ -111,18 +111,18 @@ def whole_file(target: Path, nbytes: int) -> Iterator[Path]:
         ModelError: it cannot be written, or the disk has no room for `nbytes`.
     """
     check_target(target)
-    place = Path(os.path.realpath(target))
-    folder = place.parent
+    path = Path(os.path.realpath(target))
+    folder = path.parent
     free = shutil.disk_usage(folder).free
     if free < nbytes:
         need, have = (f"{size / 1e6:,.1f} MB" for size in (nbytes, free))
         raise ModelError(f"{target} needs {need}, but the disk has {have} left")
-    unfinished = folder / f".{place.name}.{os.getpid()}.part"
+    unfinished = folder / f".{path.name}.{os.getpid()}.part"
     try:
         yield unfinished
         with unfinished.open("rb+") as file:
             os.fsync(file.fileno())
-        os.replace(unfinished, place)
+        os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -134,14 +134,16 @@ def _refuse_same(gguf: GGUFFile, target: Path) -> None:
 
 
 def _refuse_unused(importance: Importance, plan: list[tuple[TensorInfo, Chosen]]) -> None:
-    if not any(_asks(info, chosen) and info.name in importance.columns for info, chosen in plan):
+    if not any(
+        _weighted(info, chosen) and info.name in importance.columns for info, chosen in plan
+    ):
         raise ModelError(
             f"the imatrix {importance.path} would have no effect: none of its tensors becomes a "
             "K-quant here, and other types do not use one"
         )
 
 
-def _asks(info: TensorInfo, chosen: Chosen) -> bool:
+def _weighted(info: TensorInfo, chosen: Chosen) -> bool:
     """Return whether the new type needs the weights of columns."""
     return chosen.kind is not info.type and chosen.kind.name.endswith("_K")
 
@@ -236,7 +238,7 @@ def _copy_metadata(
 
 def _weights(info: TensorInfo, chosen: Chosen, importance: Importance | None, report: Report):
     """Return the imatrix's weights of a tensor's columns, where its new type uses them."""
-    if importance is None or not _asks(info, chosen):
+    if importance is None or not _weighted(info, chosen):
         return None
     matrices = info.shape[0] if len(info.shape) == 3 else 1
     weights = importance.of(info.name, matrices, info.shape[-1])

@@ -128,11 +128,11 @@ def bfloat16(values: np.ndarray) -> np.ndarray:
 
 
 def _check(name: str, values: np.ndarray, width: int, first_row: int, target: GGMLType) -> None:
-    most = np.inf if target in _WIDE else _LARGEST
+    limit = np.inf if target in _WIDE else _LARGEST
     low, high = values.min(), values.max()
-    if -most < low and high < most:  # not so where one is a NaN
+    if -limit < low and high < limit:  # not so where one is a NaN
         return
-    where = int(np.argmax(~(np.abs(values) < most)))
+    where = int(np.argmax(~(np.abs(values) < limit)))
     row, column = first_row + where // width, where % width
     raise ModelError(
         f"tensor {name} has the weight {values[where]} in row {row}, column {column}, which "

@@ -34,7 +34,7 @@ class WeightLoader:
         self.gguf = gguf
         self.library = library
         self.lanes = library.target.lanes
-        self.asked: set[str] = set()
+        self.requested: set[str] = set()
         self._wanted: list[Matrix] = []
         self._tables: list[str] = []
 
@@ -45,9 +45,9 @@ class WeightLoader:
         """
         if rows:
             self._tensor(name, (rows, depth))
-        if self.format_of(name).factor_bytes(self.lanes) and _beside(name) in self.gguf.tensors:
+        if self.format_of(name).factor_bytes(self.lanes) and _related(name) in self.gguf.tensors:
             message = f"{self.gguf.path_of(name)}: the rows of {name}, which are read one by one,"
-            raise UnsupportedModelError(f"{message} have their own scale factor ({_beside(name)})")
+            raise UnsupportedModelError(f"{message} have their own scale factor ({_related(name)})")
         self._tables.append(name)
         return self.gguf.data(name)
 
@@ -110,7 +110,7 @@ class WeightLoader:
         return out
 
     def format_of(self, name: str) -> Format:
-        self.asked.add(name)
+        self.requested.add(name)
         info = self.gguf.tensors[name]
         kind = info.type.name.lower()
         form = FORMATS.get(kind)
@@ -121,7 +121,7 @@ class WeightLoader:
         return form
 
     def _tensor(self, name: str, shape: tuple[int, ...]):
-        self.asked.add(name)
+        self.requested.add(name)
         info = self.gguf.tensors.get(name)
         if info is None:
             self.gguf.refuse_tensor(name, f"no tensor {name!r}", "shape")
@@ -161,8 +161,8 @@ class WeightLoader:
     def _factors(self, name: str, experts: int) -> np.ndarray:
         """Return the scale of an NVFP4 tensor, or of each expert: float32."""
         # For activations of four bits, which are not computed with here.
-        self.asked.add(_beside(name, "input_scale"))
-        info = self.gguf.tensors.get(_beside(name))
+        self.requested.add(_related(name, "input_scale"))
+        info = self.gguf.tensors.get(_related(name))
         if info is None:
             return np.ones(1, np.float32)
         wide = experts if info.shape == (experts,) else 1
@@ -266,7 +266,7 @@ class WeightLoader:
                       matrix.blocks, matrix.units)  # fmt: skip
 
 
-def _beside(name: str, what: str = "scale") -> str:
+def _related(name: str, what: str = "scale") -> str:
     """Return the tensor that belongs to the matrix `name`."""
     return name.removesuffix("weight") + what
 

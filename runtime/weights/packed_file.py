@@ -35,7 +35,7 @@ VERSION = 2
 PIECE = HUGE_PAGE  # bytes of data that have one CRC, and are written at once
 WHOLE = 32  # pieces up to which all are checked when a file is mapped
 SAMPLED = 8  # pieces that are checked of a larger one
-MOST_HEADER = 1 << 26
+MAX_HEADER = 1 << 26
 
 Progress = Callable[[float], None]
 Fields = dict[str, Any]
@@ -85,7 +85,7 @@ def read_header(descriptor: int, path: Path) -> Fields:
     if len(head) < 16 or head[:8] != MAGIC:
         raise refuse("it does not start like a packed copy")
     (length,) = struct.unpack("<Q", head[8:])
-    if not 0 < length <= min(MOST_HEADER, size):
+    if not 0 < length <= min(MAX_HEADER, size):
         raise refuse(f"a header of {length} bytes")
     text = os.pread(descriptor, length, 16)
     if os.pread(descriptor, 32, 16 + length) != hashlib.sha256(head + text).digest():

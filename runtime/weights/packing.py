@@ -112,9 +112,9 @@ def pack_all(
         return
     native = tape.finish(library, pool)
     total, packed = sum(len(piece.panels) for piece in pieces), 0
-    done = asked = 0
+    done = requested = 0
     while done < len(native):
-        asked = _ask(pieces, max(done, asked), done)
+        requested = _prefetch(pieces, max(done, requested), done)
         before, done = done, native.run(done)
         for matrix, piece in zip(matrices[before:done], pieces[before:done], strict=True):
             drop(piece.first)
@@ -143,7 +143,7 @@ def all_finite(data: np.ndarray, form: Format, blocks: int, library: Library, po
     return not bad.any()
 
 
-def _ask(pieces: Sequence[Source], first: int, done: int) -> int:
+def _prefetch(pieces: Sequence[Source], first: int, done: int) -> int:
     """Prefetch AHEAD bytes of pieces after number `done`; return the first not requested."""
     ahead = sum(len(piece.first) for piece in pieces[done:first])
     while first < len(pieces) and ahead < AHEAD:

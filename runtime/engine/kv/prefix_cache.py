@@ -259,7 +259,7 @@ class PrefixCache:
 
     def _seen(self, pages: list[Page], at: int) -> tuple[list[Page], int]:
         """As much of it as a sequence can go on behind, where there are windows."""
-        while pages and not self._layout.goes_on(pages, at):
+        while pages and not self._layout.can_resume_at(pages, at):
             pages.pop()
             at = len(pages) * PAGE
         return pages, at
@@ -407,7 +407,7 @@ class PrefixCache:
                 break
             if node.page is not None and node.page.viewers == 1 and node.until <= time.monotonic():
                 node.views = False
-                freed += node.page.look_away()
+                freed += node.page.release_window()
         return freed
 
     def _remove(self, node: Node) -> int:

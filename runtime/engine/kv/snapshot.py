@@ -219,7 +219,7 @@ def load(
                 session.n_cached = cache.state.position
                 if not session.n_cached:
                     cache.clear()
-        if not cache.goes_on(session.n_cached):
+        if not cache.can_resume_at(session.n_cached):
             session.rollback(0)  # what its windows would see there was let go of
         cache.slide(session.n_cached)
     return wrong
@@ -280,7 +280,7 @@ def _fingerprint(loaded: LoadedModel) -> dict[str, Any]:
         "shape": [
             PAGE,
             *([h.kv_heads, h.head_dim, h.out_dim] if h else [] for h in loaded.layout.shapes),
-            *([loaded.layout.kept] if loaded.layout.kept else []),
+            *([loaded.layout.row_width] if loaded.layout.row_width else []),
         ],
         "windows": list(loaded.layout.windows),
         "rotary": rotary.hexdigest(),

@@ -118,7 +118,7 @@ def test_figures_make_sense(engine: Engine, found: Calibration) -> None:
     assert min(e.row_s, e.decode_rows_s, e.barrier_s, e.decode_barrier_s) > 0
     assert 0 <= e.extra_tokens <= 16
     assert 0 <= e.waiting <= 0.05
-    assert found.passes.chunk == engine.session().sequence.most_tokens
+    assert found.passes.chunk == engine.session().sequence.max_tokens
     assert found.passes.prefill_barriers == engine.plans.prefill.tape.barriers
     assert found.passes.decode_barriers == engine.plans.decode.tape.barriers
 
