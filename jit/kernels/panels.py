@@ -83,7 +83,7 @@ class Format:
 
     @property
     def has_fifth(self) -> bool:
-        """Whether weights are nibbles and a bit."""
+        """Whether weights have five bits: nibbles and a bit."""
         return self.max_q == 31
 
     @property

@@ -280,7 +280,7 @@ def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -
 
 
 def _switch(line: int, text: str, items: Sequence[Setting]) -> Setting | None:
-    """Return the setting that tells whether the thing named by a heading is on."""
+    """Return the setting that has whether a heading's feature is on."""
     heading = " ".join(re.findall(r"\w+", text))
     under = [i for i in items if i.section == heading and line < i.line <= line + 10]
     found = [item for item in under if same_key(item.key, SWITCH)]
