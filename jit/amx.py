@@ -1,4 +1,4 @@
-"""Tile registers of AMX: products of 16 rows by 16 columns in one instruction.
+"""AMX tile registers: products of 16 rows by 16 columns in one instruction.
 
 A tile is up to 16 rows of up to 64 bytes. `dot` is, for signed bytes,
 
@@ -36,21 +36,21 @@ def _call(k: Kernel, name: str, *args: ir.Value) -> None:
 
 
 def configure(k: Kernel, depth: int) -> None:
-    """Set the shapes of this thread's tiles: products over `depth` (a multiple of 4 up to 64)."""
+    """Configure this thread's tiles for products over `depth`, a multiple of 4 up to 64."""
     widths, rows = [0] * 16, [0] * 16
     for n in (*SUMS, *LEFT, *RIGHT):
         widths[n], rows[n] = (depth, ROWS) if n in LEFT else (64, ROWS)
         if n in RIGHT:
             rows[n] = depth // 4
     packed = struct.pack("<2B14x16H16B", 1, 0, *widths, *rows)
-    place = k.scratch(i64, 8)
+    config = k.scratch(i64, 8)
     for n, word in enumerate(struct.unpack("<8q", packed)):
-        place.store(n, k.i64(word))
-    _call(k, "ldtilecfg", place.value)
+        config.store(n, k.i64(word))
+    _call(k, "ldtilecfg", config.value)
 
 
 def release(k: Kernel) -> None:
-    """Forget the tiles of this thread."""
+    """Release this thread's tiles."""
     _call(k, "tilerelease")
 
 
@@ -59,7 +59,7 @@ def zero(k: Kernel, tile: int) -> None:
 
 
 def load(k: Kernel, tile: int, source: Ptr, stride: int) -> None:
-    """Rows `stride` bytes apart."""
+    """Load a tile from rows that are `stride` bytes apart."""
     _call(k, "tileloadd64", i8(tile), source.value, i64(stride))
 
 
@@ -68,12 +68,12 @@ def store(k: Kernel, tile: int, target: Ptr, stride: int) -> None:
 
 
 def dot(k: Kernel, c: int, a: int, b: int) -> None:
-    """c[m, n] += sum(a[m, k] b[k // 4, 4 n + k % 4]), c int32, of signed bytes."""
+    """Add signed-byte products: c[m, n] += sum(a[m, k] b[k // 4, 4 n + k % 4]), c int32."""
     _call(k, "tdpbssd", i8(c), i8(a), i8(b))
 
 
 def dot_bf16(k: Kernel, c: int, a: int, b: int) -> None:
-    """c[m, n] += sum(a[m, 2 k] b[k, 2 n] + a[m, 2 k + 1] b[k, 2 n + 1]), c float32, of bf16 pairs.
+    """Add bf16 products: c[m, n] += sum(a[m, 2k] b[k, 2n] + a[m, 2k + 1] b[k, 2n + 1]), float32.
 
     A sum over a tile starts from zero, in an order of its own, and is then added to c; denormals
     count as zeros. So its bits are not those of ``vdpbf16ps``, but a row's do not depend on what

@@ -1,4 +1,4 @@
-"""From a kernel's source to a native function: build, optimize, cache on disk, load.
+"""Compile a kernel's source to a native function: build, optimize, cache on disk, load.
 
 Objects are kept under the user's cache folder, each under the hash of what LLVM was given: the IR,
 the target, the passes and the LLVM version. A small key beside them says which object the sources
@@ -53,7 +53,7 @@ _READ = {path: path.read_bytes() for path in sorted(_SOURCES.rglob("*.py"))}
 
 
 def source_hash(*modules: ModuleType) -> str:
-    """SHA-256 over the sources of these modules of this room; of all, if none are given.
+    """Return the SHA-256 of the sources of `modules`, or of this whole package if none are given.
 
     Any change of a source makes new objects.
     """
@@ -71,9 +71,9 @@ def _hash_of(paths: tuple[Path, ...]) -> str:
 
 @functools.cache
 def _elsewhere(module: str) -> str:
-    """The source of a kernel that is not of this room: a bench may have some of its own."""
-    place = Path(getattr(sys.modules.get(module), "__file__", None) or __file__)
-    return "" if place in _READ else place.read_text()
+    """Return the source of a kernel outside this package, such as a benchmark's own."""
+    path = Path(getattr(sys.modules.get(module), "__file__", None) or __file__)
+    return "" if path in _READ else path.read_text()
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Spec:
         return f"{self.source.name}({values})"
 
     def symbol(self, target: CpuTarget) -> str:
-        """The native name: the same kernel, constants and target give the same one."""
+        """Return the symbol name, the same for the same kernel, constants and target."""
         text = f"{self.source.module}|{self.label}|{target}"
         return f"tp_{self.source.name}_{_digest(text)[:16]}"
 
@@ -104,7 +104,7 @@ def spec(source: KernelSource, **constants: Any) -> Spec:
 
 
 def _machine(target: CpuTarget):
-    """LLVM's code generator for `target`; not for two threads at once.
+    """Return LLVM's code generator for `target`, which is not thread-safe.
 
     It is told the features, not the CPU: on a Zen 4 the scheduling model of znver4 ("tune-cpu")
     makes prefill 0.99 to 1.02 times as fast, decode 1.00 to 1.02, which is within the noise.
@@ -117,7 +117,7 @@ def _machine(target: CpuTarget):
 
 
 def build_object(spec: Spec, target: CpuTarget) -> bytes:
-    """Compile `spec`: the object file.
+    """Compile `spec` to an object file.
 
     Raises:
         CompileError: LLVM refused the kernel.
@@ -126,7 +126,7 @@ def build_object(spec: Spec, target: CpuTarget) -> bytes:
 
 
 def build_assembly(spec: Spec, target: CpuTarget) -> str:
-    """The assembly of `spec`, for reading and for tests."""
+    """Compile `spec` to assembly text, for readers and tests."""
     machine = _machine(target)
     module = _optimized(spec, target, build_ir(spec, target), machine)
     with _switches.of(target):
@@ -134,7 +134,7 @@ def build_assembly(spec: Spec, target: CpuTarget) -> str:
 
 
 def build_ir(spec: Spec, target: CpuTarget) -> str:
-    """The LLVM IR of `spec`, as it is given to LLVM."""
+    """Build the LLVM IR of `spec` before optimization."""
     with _without_collections():
         text = str(spec.source.build(target, **dict(spec.constants)))
     text = text.replace(f'@"{spec.source.name}"', f'@"{spec.symbol(target)}"')
@@ -149,8 +149,7 @@ def build_ir(spec: Spec, target: CpuTarget) -> str:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """A kernel's IR is hundreds of thousands of objects that all live: looking for garbage in them
-    takes longer than making them."""
+    """Disable garbage collection: kernel IR is many live objects, slower to scan than to make."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -201,7 +200,7 @@ def _optimized(spec: Spec, target: CpuTarget, text: str, machine: Any):
 
 
 def _unlocked(function: Any) -> Any:
-    """A function of LLVM without llvmlite's lock, under which only one thread at a time calls any.
+    """Return an LLVM function that releases llvmlite's global lock.
 
     Only for the two that take nearly all of the time, and only on a kernel's own context and
     machine: LLVM itself asks for no more.
@@ -224,7 +223,7 @@ def _warn_of_lock() -> None:
 
 
 def switches(target: CpuTarget) -> dict[str, bool]:
-    """LLVM's switches that are not as usual for a target's kernels, which no list of passes names.
+    """Return the LLVM switches that a target changes from their defaults and no pass list names.
 
     Loop strength reduction takes a fifth to a third of the code generator's time. With AVX2 it
     gains nothing (17 types of weights: 1.000 of the time without it); elsewhere its loops are a
@@ -238,8 +237,8 @@ def switches(target: CpuTarget) -> dict[str, bool]:
 
 
 class _Switches:
-    """LLVM's switches, which all of the process shares: set while a kernel is compiled, and as
-    usual afterwards. Kernels that want others wait."""
+    """LLVM's process-wide switches: set while a kernel is compiled, then restored. A kernel that
+    needs others waits."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -248,13 +247,13 @@ class _Switches:
 
     @contextlib.contextmanager
     def of(self, target: CpuTarget) -> Iterator[None]:
-        """As they are to be for a target's kernels."""
+        """Apply a target's switches while the context is open."""
         wanted = switches(target)
         with self._changed:
             self._changed.wait_for(lambda: not self._users or self._set == wanted)
             if not self._users:
                 self._set = wanted
-                self._tell(wanted)
+                self._set_options(wanted)
             self._users += 1
         try:
             yield
@@ -262,11 +261,11 @@ class _Switches:
             with self._changed:
                 self._users -= 1
                 if not self._users:
-                    self._tell({name: not on for name, on in self._set.items()})
+                    self._set_options({name: not on for name, on in self._set.items()})
                     self._changed.notify_all()
 
     @staticmethod
-    def _tell(values: dict[str, bool]) -> None:
+    def _set_options(values: dict[str, bool]) -> None:
         for name, on in values.items():
             llvm_binding().set_option("", f"-{name}={'true' if on else 'false'}")
 
@@ -275,7 +274,7 @@ _switches = _Switches()
 
 
 class _Compiler:
-    """Compiles on as many threads as there are cores, which are started when they are needed."""
+    """A thread pool with one thread a core, started on first use."""
 
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
@@ -288,7 +287,7 @@ class _Compiler:
             self._threads.shutdown(cancel_futures=True)
 
     def start(self, spec: Spec, target: CpuTarget, text: str) -> Callable[[], bytes]:
-        """What waits for the object."""
+        """Start a compilation; return a function that waits for the object."""
         if self._threads is None:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -316,11 +315,11 @@ class ObjectCache:
         self.compile_seconds = 0.0
 
     def get(self, spec: Spec, target: CpuTarget) -> bytes:
-        """The object of `spec`, from disk if it is there and whole, else compiled and kept."""
+        """Return the object of `spec`, from disk if it is there and intact, else newly compiled."""
         return self.get_all([spec], target)[0]
 
     def get_all(self, specs: Sequence[Spec], target: CpuTarget) -> list[bytes]:
-        """The objects of `specs`; what is not there is compiled on all cores."""
+        """Return the objects of `specs`; compile those not on disk on all cores."""
         started, builds = time.perf_counter(), self.builds
         with _Compiler() as compiler:
             found = [self._get(spec, target, compiler) for spec in specs]
@@ -330,7 +329,7 @@ class ObjectCache:
         return objects
 
     def _get(self, spec: Spec, target: CpuTarget, compiler: _Compiler) -> Callable[[], bytes]:
-        """What waits for the object of `spec`."""
+        """Return a function that waits for the object of `spec`."""
         key = self.folder and self._key(self.folder, spec, target)
         named = self._read(key) if key else None
         data = self._read(key.with_name(f"{named.decode()}.o")) if key and named else None
@@ -344,17 +343,17 @@ class ObjectCache:
         name = _object_name(target, text)
         path = key and key.with_name(f"{name}.o")
         # One that is damaged was read above already.
-        kept = self._read(path) if path and name.encode() != named else None
-        if kept is None:
+        stored = self._read(path) if path and name.encode() != named else None
+        if stored is None:
             self.builds += 1
             wait = compiler.start(spec, target, text)
         else:
             self.hits += 1
-            wait = functools.partial(bytes, kept)
+            wait = functools.partial(bytes, stored)
 
         def finish() -> bytes:
             data = wait()
-            if path and kept is None:
+            if path and stored is None:
                 _write(path, data)
             if key:
                 _write(key, name.encode())
@@ -364,7 +363,7 @@ class ObjectCache:
 
     @staticmethod
     def _key(folder: Path, spec: Spec, target: CpuTarget) -> Path:
-        """Where it stands which object the sources as they are make of `spec`."""
+        """Return the file that maps the current sources of `spec` to an object."""
         made_by = (
             f"{source_hash()}|{llvm_binding().llvm_version_info}|{target.triple}|{target.intel}"
             f"{_elsewhere(spec.source.module)}"
@@ -386,19 +385,19 @@ class ObjectCache:
 
 
 def _object_name(target: CpuTarget, text: str) -> str:
-    """Of the object that LLVM makes of this IR."""
+    """Return the file name of the object that LLVM makes of this IR."""
     how = (llvm_binding().llvm_version_info, PASSES, sorted(switches(target).items()))
     given = (*how, target.triple, target.cpu, target.features, text)
     return hashlib.sha256(repr(given).encode()).hexdigest()
 
 
 def _checksum(path: Path, data: bytes) -> bytes:
-    """Of an entry: with its name, so that a whole object of another kernel does not pass."""
+    """Return an entry's checksum, which covers its name: another kernel's object does not match."""
     return hashlib.sha256(path.name.encode() + b"\0" + data).digest()
 
 
 def _private(folder: Path) -> bool:
-    """Make `folder`; False if another user could put an object there for us to run."""
+    """Create `folder`; return False if another user could place an object there."""
     try:
         for above in reversed(folder.parents):  # `mkdir` gives its mode to the last one only
             if not above.exists():
@@ -429,12 +428,12 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def default_folder() -> Path:
-    """Where objects are kept unless told otherwise."""
+    """Return the default folder of the object cache."""
     return user_folder("cache") / "kernels"
 
 
 class Library(ProcessBound):
-    """Kernels loaded into this process for one target, for any number of threads.
+    """Kernels loaded into this process for one target; thread-safe.
 
     The target may be one that this machine cannot run, for what needs its facts alone; kernels of
     such a target are not loaded.
@@ -449,7 +448,7 @@ class Library(ProcessBound):
         self._loading = threading.Lock()
 
     def load(self, specs: list[Spec]) -> None:
-        """Make every one of `specs` callable: one trip through the loader for all of them.
+        """Load every one of `specs` with one pass through the loader.
 
         Raises:
             CompileError: this machine cannot run the target, or LLVM refused a kernel.
@@ -483,12 +482,12 @@ class Library(ProcessBound):
             self._engines[name] = engine
 
     def address(self, item: Spec) -> int:
-        """Native address of a kernel, loading it if need be."""
+        """Return a kernel's native address; load it if necessary."""
         name = item.symbol(self.target)
         if name not in self._addresses:
             self.load([item])
         return self._addresses[name]
 
     def symbol_address(self, item: Spec, name: str) -> int:
-        """Native address of another public function of a loaded kernel's object."""
+        """Return the native address of another public function in a loaded kernel's object."""
         return self._engines[item.symbol(self.target)].get_function_address(name)

@@ -17,18 +17,18 @@ from .targets import CpuTarget
 
 
 def reference(acc: np.ndarray, w: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """acc int32 [lanes], w and x bytes [4 * lanes] -> int32 [lanes]."""
+    """Add products of four bytes: acc int32 [lanes], w and x bytes [4 * lanes] -> int32 [lanes]."""
     products = w.astype(np.int32) * x.astype(np.int32)
     return acc + products.reshape(-1, 4).sum(axis=1, dtype=np.int32)
 
 
-def running_steps(most: int | None) -> int:
-    """How many of a block's 8 steps should come between `begin` and `end`, for `Dot`'s `most`."""
-    return 4 if most is not None and 8 * 2 * most * 127 >= 32768 else 8
+def running_steps(max_q: int | None) -> int:
+    """Return how many of a block's 8 steps to take between `begin` and `end` of `Dot`."""
+    return 4 if max_q is not None and 8 * 2 * max_q * 127 >= 32768 else 8
 
 
 def few_registers(target: CpuTarget) -> bool:
-    """Whether small weights are summed in int16 and registers are few: AVX2, and SSE before it."""
+    """Return whether int16 sums of small weights lack registers: AVX2, and SSE before it."""
     return target.dot == "maddubs" and target.registers < 32
 
 
@@ -42,20 +42,20 @@ class Dot:
     30,480).
     """
 
-    def __init__(self, k: Kernel, most: int | None = None, steps: int = 8) -> None:
-        """steps: how many `step`s come between `begin` and `end`."""
+    def __init__(self, k: Kernel, max_q: int | None = None, steps: int = 8) -> None:
+        """Set up a sum; steps: how many `step`s come between `begin` and `end`."""
         self.k = k
-        self.small = most is not None and most <= 127
+        self.small = max_q is not None and max_q <= 127
         self.kind = k.target.dot
-        fits = most is not None and steps * 2 * most * 127 < 32768
+        fits = max_q is not None and steps * 2 * max_q * 127 < 32768
         self.narrow = fits and self.kind in ("maddubs", "portable")
 
     def begin(self, init: Value) -> Value:
-        """The running sum that stands for int32 `init`."""
+        """Return the running sum that represents int32 `init`."""
         return self.k.zeros(i16, 2 * init.lanes) if self.narrow else init
 
     def step(self, acc: Value, w: Value, x: Value, factor: Value | None = None) -> Value:
-        """One K-group of four: `w` and `x` are int32 vectors seen as bytes.
+        """Add one K-group of four: `w` and `x` are int32 vectors of bytes.
 
         `factor` (``maddubs`` only), int16 [2 * lanes], multiplies the sum: here or in `end`.
         """
@@ -64,7 +64,7 @@ class Dot:
         return getattr(self, f"_{self.kind}")(acc, w, x)
 
     def end(self, acc: Value, init: Value, factor: Value | None = None) -> Value:
-        """The running sum as int32."""
+        """Return the running sum as int32."""
         if not self.narrow:
             return acc
         if self.kind == "maddubs":
@@ -86,10 +86,10 @@ class Dot:
         # maddubs saturates at 16 bits when the unsigned side passes 127: give it |w| <= 128 and
         # the sign to x, so that a pair is at most 2 * 128 * 127 = 32,512.
         if k.target.bits in _PSIGN:
-            turned = k.call(f"llvm.x86.{_PSIGN[k.target.bits]}", xs.type, [xs, ws])
+            signed = k.call(f"llvm.x86.{_PSIGN[k.target.bits]}", xs.type, [xs, ws])
         else:
-            turned = (ws < 0).select(0 - xs, xs)
-        pairs = _pmaddubs(k, ws.abs(), turned)
+            signed = (ws < 0).select(0 - xs, xs)
+        pairs = _pmaddubs(k, ws.abs(), signed)
         return acc + _pmaddwd(k, pairs, factor or k.const(1, pairs.type))
 
     def _portable(self, acc: Value, w: Value, x: Value) -> Value:
@@ -118,7 +118,7 @@ class Dot:
 
 
 def dot_words(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
-    """acc[i] + a[2i] * b[2i] + a[2i+1] * b[2i+1]; a, b are int32 vectors that hold int16 pairs."""
+    """Add int16 products: acc[i] + a[2i] b[2i] + a[2i+1] b[2i+1]; a, b int32 vectors of pairs."""
     if k.target.dot == "vpdpbusd":
         name = f"llvm.x86.avx512.vpdpwssd.{k.target.bits}"
         return k.call(name, acc.type, [acc, a, b])
@@ -145,24 +145,24 @@ _PMADDWD = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.51
 
 
 def _pmaddubs(k: Kernel, unsigned: Value, signed: Value) -> Value:
-    """Pairs of unsigned * signed bytes summed to int16, saturating."""
+    """Sum pairs of unsigned * signed byte products to int16, saturating."""
     result = vec(i16, unsigned.lanes // 2)
     return k.call(f"llvm.x86.{_PMADDUBS[k.target.bits]}", result, [unsigned, signed])
 
 
 def _pmaddwd(k: Kernel, a: Value, b: Value) -> Value:
-    """Pairs of int16 products summed to int32."""
+    """Sum pairs of int16 products to int32."""
     return k.call(f"llvm.x86.{_PMADDWD[k.target.bits]}", vec(i32, a.lanes // 2), [a, b])
 
 
 def _pair_sums(pairs: Value) -> Value:
-    """int16 [2n] -> int32 [n], neighbors added."""
+    """Add neighbors: int16 [2n] -> int32 [n]."""
     wide = pairs.bitcast(i32)
     return (wide << 16).sar(16) + wide.sar(16)
 
 
 def bf16_dot(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
-    """acc[i] + a[2i] * b[2i] + a[2i+1] * b[2i+1]; a, b are int32 vectors that hold bf16 pairs."""
+    """Add bf16 products: acc[i] + a[2i] b[2i] + a[2i+1] b[2i+1]; a, b int32 vectors of pairs."""
     from .ir import bf16
 
     name = f"llvm.x86.avx512bf16.dpbf16ps.{k.target.bits}"
@@ -173,23 +173,23 @@ def bf16_dot(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
 
 
 def pair_low(pair: Value) -> Value:
-    """The even bf16 of each int32, as float32."""
+    """Return the even bf16 of each int32, as float32."""
     return (pair << 16).bitcast(f32)
 
 
 def pair_high(pair: Value) -> Value:
-    """The odd bf16 of each int32, as float32."""
+    """Return the odd bf16 of each int32, as float32."""
     return (pair & -65536).bitcast(f32)
 
 
 def to_bf16_bits(value: Value) -> Value:
-    """float32 rounded to nearest-even bf16, as an int32 whose low half holds the bits."""
+    """Round float32 to nearest-even bf16; return int32 with the bits in its low half."""
     bits = value.bitcast(i32)
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
 def bf16_pairs_of(k: Kernel, value: Value) -> Value:
-    """Normal float32 as pairs of bf16, rounded to nearest-even: int32, half as many lanes.
+    """Round normal float32 to nearest-even bf16 pairs: int32, half as many lanes.
 
     One instruction for all of `to_bf16_bits`, but it makes zeros of denormals. Where there is
     `bf16_dot`.

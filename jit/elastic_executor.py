@@ -1,4 +1,4 @@
-"""Passes that go on without the threads that have no core.
+"""Elastic passes, which continue without descheduled threads.
 
 In a usual pass all threads meet at every barrier, so one whose core another process has for a slice
 of some milliseconds stops the others for as long. An elastic pass is cut into sections, which are
@@ -55,11 +55,11 @@ from .pool_block import (
 
 PIECES = 16  # of a group for each thread, where its units can be cut so
 _NUMBER, _GROUP, _OVER = 32, 12, 1 << 11  # in the word: two shifts and a bit
-MOST_GROUPS, MOST_THREADS = 1 << (_NUMBER - _GROUP), _OVER - 1
+MAX_GROUPS, MAX_THREADS = 1 << (_NUMBER - _GROUP), _OVER - 1
 
 
 class ElasticBuilder:
-    """Emits what runs elastic passes into the executor's module."""
+    """Emits the functions of elastic passes into the executor's module."""
 
     def __init__(
         self, native: NativeBuilder, await_change: ir.Function, wake_parked: ir.Function
@@ -67,7 +67,7 @@ class ElasticBuilder:
         self.n, self.await_change, self.wake_parked = native, await_change, wake_parked
 
     def elastic_run(self, section: ir.Function) -> ir.Function:
-        """i64 elastic_run(pool, tid, since): take part to the pass's end; the group to go on from.
+        """Emit i64 elastic_run(pool, tid, since): join the pass to its end; return the next group.
 
         since: where the thread keeps the time when it last offered its core.
         """
@@ -156,12 +156,12 @@ class ElasticBuilder:
         b.store(self.n.cycles(b), since)
 
     def _group(self, b: ir.Builder, word: ir.Value) -> ir.Value:
-        return b.and_(b.lshr(word, i64(_GROUP)), i64(MOST_GROUPS - 1))
+        return b.and_(b.lshr(word, i64(_GROUP)), i64(MAX_GROUPS - 1))
 
     def _next_word(
         self, b: ir.Builder, pool: ir.Value, number: ir.Value, group: ir.Value
     ) -> ir.Value:
-        """The word that opens the next section, or ends the pass or its time slice."""
+        """Return the word that opens the next section, or ends the pass or its time slice."""
         n = self.n
         ended = b.icmp_signed("==", group, n.get(b, pool, N_GROUPS))
         stop = b.icmp_signed("!=", n.atomic_load(b, n.slot(b, pool, STOP)), i64(0))
@@ -172,7 +172,7 @@ class ElasticBuilder:
     def _account_waiting(
         self, b: ir.Builder, pool: ir.Value, tid: ir.Value, group: ir.Value, since: ir.Value
     ) -> None:
-        """What passed since this thread's last section counts as waiting after the op before."""
+        """Charge the time since this thread's last section to the preceding op as waiting."""
         n = self.n
         first = n.get(b, self._group_at(b, pool, group), G_FIRST)
         with b.if_then(b.icmp_signed(">", first, i64(0))):
@@ -187,7 +187,7 @@ class ElasticBuilder:
         return b.gep(self.n.get(b, pool, STATS, ptr), offset, i8)
 
     def section(self, run_group: ir.Function) -> ir.Function:
-        """i64 section(pool, tid, group, since): do pieces of its groups until none is left.
+        """Emit i64 section(pool, tid, group, since): do pieces of its groups until none is left.
 
         The group behind it; -1: this thread has run for long enough, and left some.
         """
@@ -215,7 +215,7 @@ class ElasticBuilder:
         return fn
 
     def run_group(self) -> ir.Function:
-        """i64 run_group(pool, tid, record, since): its pieces, this thread's first.
+        """Emit i64 run_group(pool, tid, record, since): do its pieces, this thread's first.
 
         1: this thread has run for long enough, and some pieces are left. A thread takes those of
         its own range from the front and others' from the back, as the executor's `_share` does.
@@ -269,7 +269,7 @@ class ElasticBuilder:
     def _pieces(
         self, fn: ir.Function, b: ir.Builder, pool: ir.Value, record: ir.Value, active: ir.Value
     ) -> ir.Value:
-        """Into how many pieces a group is cut.
+        """Return into how many pieces to split a group.
 
         One, if it is to be done as a whole; a shared op's chunks; else so many for each thread that
         all its ops are cut at the same places: one op may need what the one before it has made.
@@ -293,10 +293,10 @@ class ElasticBuilder:
         b.position_at_end(ranges)
         start, end = n.get(b, record, G_FIRST), n.get(b, record, G_COUNT)
         end = b.add(start, end)
-        most = b.mul(active, i64(PIECES))
+        max_pieces = b.mul(active, i64(PIECES))
         b.branch(half)
         b.position_at_end(half)
-        tried = b.phi((most, ranges))
+        tried = b.phi((max_pieces, ranges))
         b.cbranch(b.icmp_signed("<=", tried, active), found, check)
         b.position_at_end(check)
         at = b.phi((start, half))
@@ -323,7 +323,7 @@ class ElasticBuilder:
         piece: ir.Value,
         pieces: ir.Value,
     ) -> None:
-        """The group's ops, each on this share of its units."""
+        """Run each of the group's ops on this piece's share of its units."""
         n, (pool, tid, record) = self.n, who
         first = n.get(b, record, G_FIRST)
         end = b.add(first, n.get(b, record, G_COUNT))
@@ -340,7 +340,7 @@ class ElasticBuilder:
     def pool_run(
         self, run: ir.Function, start_pass: Callable[[ir.Builder, ir.Value, ir.Value], None]
     ) -> None:
-        """i64 tp_run_elastic(pool, ops, groups, n_groups, start, budget, stats, stats_stride).
+        """Emit i64 tp_run_elastic(pool, ops, groups, n_groups, start, budget, stats, stats_stride).
 
         start_pass: (builder, pool, active): tells the workers of the pass.
         """
@@ -365,5 +365,5 @@ class ElasticBuilder:
 
 
 def _word(b: ir.Builder, number: ir.Value, group: ir.Value) -> ir.Value:
-    """A section that nobody has entered yet."""
+    """Return the word of a section that no thread has entered."""
     return b.or_(b.op("shl", number, i64(_NUMBER)), b.op("shl", group, i64(_GROUP)))

@@ -1,4 +1,4 @@
-"""The native side of the pool: it runs a tape of kernels on several threads.
+"""The native side of the pool: run a tape of kernels on several threads.
 
 One call from Python runs a whole forward pass. Every thread walks the tape, does its share of each
 op and meets the others at a barrier; no Python runs in between. Threads spin for a while,
@@ -53,7 +53,7 @@ from .pool_block import (
     NativeBuilder,
     blocks,
 )
-from .read_ahead import ask_ahead, read_next
+from .read_ahead import prefetch_ahead, read_next
 from .simd import KernelSource
 from .targets import CpuTarget
 
@@ -64,7 +64,7 @@ class _Builder(NativeBuilder):
     # --- waiting
 
     def await_change(self):
-        """i64 await_change(pool, address, old, spin): the first value there that is not `old`."""
+        """Emit i64 await_change(pool, address, old, spin): wait until a value is not `old`."""
         fn, b = self.function("await_change", i64, [ptr, ptr, i64, i64])
         pool, address, old, spin = fn.args
         began = self.cycles(b)
@@ -105,7 +105,7 @@ class _Builder(NativeBuilder):
         return fn
 
     def release(self, wake_parked: ir.Function):
-        """void release(pool, address, value): store, and wake whoever has parked there.
+        """Emit void release(pool, address, value): store, and wake the threads parked there.
 
         Only there: a thread that is left out must not cost a system call at every barrier.
         """
@@ -118,7 +118,7 @@ class _Builder(NativeBuilder):
         return fn
 
     def wake_parked(self):
-        """void wake_parked(pool, address): wake whoever has parked there, after a full fence."""
+        """Emit void wake_parked(pool, address): wake threads parked there, after a full fence."""
         fn, b = self.function("wake_parked", void, [ptr, ptr])
         pool, address = fn.args
         parked = self.atomic_load(b, b.gep(address, i64(1), i64))
@@ -131,14 +131,14 @@ class _Builder(NativeBuilder):
         return fn
 
     def barrier(self, await_change: ir.Function, release: ir.Function):
-        """i64 barrier(pool, tid, ahead): 1 if all threads are to leave the tape here.
+        """Emit i64 barrier(pool, tid, ahead): 1 if all threads must leave the tape here.
 
         ahead: what is read next, as an int64: see `read_ahead.py`.
         """
         fn, b = self.function("barrier", i64, [ptr, i64, i64])
         pool, tid, ahead = fn.args
         gen = self.slot(b, pool, GEN)
-        asked, end = read_next(self, b, pool, tid, ahead)
+        address, end = read_next(self, b, pool, tid, ahead)
         # Before it arrives: from then on the pass may end, and the next one have fewer threads.
         old, others = self.atomic_load(b, gen), b.sub(self.get(b, pool, ACTIVE), i64(1))
         arrived = b.atomic_rmw("add", self.slot(b, pool, COUNT), i64(1), "seq_cst")
@@ -156,25 +156,25 @@ class _Builder(NativeBuilder):
         b.branch(done)
 
         b.position_at_end(otherwise)
-        ask_ahead(self, b, gen, old, asked, end)
+        prefetch_ahead(self, b, gen, old, address, end)
         seen = b.call(await_change, [pool, gen, old, self.get(b, pool, SPIN_BARRIER)])
         # Another generation than the next one is of a later pass without this thread, whose own
         # ended here before it looked: the tape may be freed by now.
         following = b.add(b.and_(old, i64(-2)), i64(2))
         later = b.icmp_signed("!=", b.and_(seen, i64(-2)), following)
-        told = b.or_(b.and_(seen, i64(1)), b.zext(later, i64))
+        must_leave = b.or_(b.and_(seen, i64(1)), b.zext(later, i64))
         otherwise = b.block
         b.branch(done)
 
         b.position_at_end(done)
-        result = b.phi((leave, then), (told, otherwise))
+        result = b.phi((leave, then), (must_leave, otherwise))
         b.ret(result)
         return fn
 
     # --- running
 
     def thread_run(self, barrier: ir.Function):
-        """i64 run(pool, tid): run ops from START_OP; returns the op to go on from."""
+        """Emit i64 run(pool, tid): run ops from START_OP; return the next op."""
         fn, b = self.function("run", i64, [ptr, i64])
         pool, tid = fn.args
         # Taken once: after the last barrier the pool's block may already describe the next pass.
@@ -236,7 +236,7 @@ class _Builder(NativeBuilder):
         who: tuple[ir.Value, ir.Value, ir.Value],
         run_units: Callable[[ir.Value, ir.Value], object],
     ) -> None:
-        """A thread's own range in chunks from its front, then the others' from their backs."""
+        """Run a thread's own range in chunks from its front, then the others' from their backs."""
         units, tid, active = who
         counters, chunk = self.get(b, op, OP_COUNTER, ptr), self.get(b, op, OP_CHUNK)
         with b.count(i64(0), active) as offset:
@@ -255,7 +255,7 @@ class _Builder(NativeBuilder):
             b.position_at_end(following)
 
     def pool_run(self, run: ir.Function, release: ir.Function) -> None:
-        """i64 tp_run(pool, ops, n_ops, start, budget, stats, stats_stride)."""
+        """Emit i64 tp_run(pool, ops, n_ops, start, budget, stats, stats_stride)."""
         fn, b = self.function("tp_run", i64, [ptr, ptr, i64, i64, i64, ptr, i64], public=True)
         pool, ops, count, start, budget, stats, stride = fn.args
         for slot, value in ((N_OPS, count), (START_OP, start), (STATS_STRIDE, stride),
@@ -279,7 +279,7 @@ class _Builder(NativeBuilder):
         kind: ir.Value,
         release: ir.Function,
     ) -> None:
-        """Start a pass of so many threads; `kind`: the same, with what says of which kind."""
+        """Start a pass of `active` threads; `kind` is `active` with the flag of the pass's kind."""
         # The number of active threads is part of the word that starts the pass: a thread that
         # wakes late must judge by the pass it woke for, not by one that is about to start.
         self._start(b, pool, kind, release)
@@ -290,18 +290,18 @@ class _Builder(NativeBuilder):
         b.store(active, self.slot(b, pool, LAST_ACTIVE))
 
     def _start(self, b: ir.Builder, pool: ir.Value, active: ir.Value, release: ir.Function) -> None:
-        """Start the next pass, of so many threads."""
+        """Start the next pass, of `active` threads."""
         gen = self.slot(b, pool, START_GEN)
         following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
         b.call(release, [pool, gen, b.or_(following, active)])
 
     def _bump(self, b: ir.Builder, pool: ir.Value, slot: int, release: ir.Function) -> None:
-        """Another value for a word that only the calling thread writes."""
+        """Change a word that only the calling thread writes."""
         word = self.slot(b, pool, slot)
         b.call(release, [pool, word, b.add(self.atomic_load(b, word), i64(PASS_STEP))])
 
     def worker(self, run: ir.Function, elastic_run: ir.Function, await_change: ir.Function) -> None:
-        """void tp_worker(pool, tid): serve passes until SHUTDOWN.
+        """Emit void tp_worker(pool, tid): serve passes until SHUTDOWN.
 
         A thread that has no part in a pass sleeps until more threads run; a pass of no threads only
         wakes.
@@ -343,7 +343,7 @@ class _Builder(NativeBuilder):
         b.ret_void()
 
     def shutdown(self, release: ir.Function) -> None:
-        """void tp_shutdown(pool): make workers look at SHUTDOWN."""
+        """Emit void tp_shutdown(pool): make workers read SHUTDOWN."""
         fn, b = self.function("tp_shutdown", void, [ptr], public=True)
         (pool,) = fn.args
         self._bump(b, pool, START_GEN, release)
@@ -351,20 +351,20 @@ class _Builder(NativeBuilder):
         b.ret_void()
 
     def wake(self, release: ir.Function) -> None:
-        """void tp_wake(pool): a pass of no threads: parked workers wake and spin."""
+        """Emit void tp_wake(pool): a pass of no threads, so that parked workers wake and spin."""
         fn, b = self.function("tp_wake", void, [ptr], public=True)
         (pool,) = fn.args
         self._start(b, pool, i64(0), release)
         b.ret_void()
 
     def clock(self) -> None:
-        """i64 tp_cycles()."""
+        """Emit i64 tp_cycles()."""
         _, b = self.function("tp_cycles", i64, [], public=True)
         b.ret(self.cycles(b))
 
 
 class _ExecutorSource(KernelSource):
-    """The executor as something the object cache can keep."""
+    """The executor as a source that the object cache accepts."""
 
     calls = True
 

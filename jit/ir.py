@@ -1,4 +1,4 @@
-"""LLVM's IR as text: an instruction is written as a line when a kernel asks for it.
+"""LLVM IR as text: each builder call writes one line.
 
 An object for each instruction, made into text when all are there, takes four times as long, and was
 half of what a kernel's first start cost. LLVM checks types and uses when it parses the text.
@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 
 class Type:
-    """A type; there is one object of each, so that they compare by identity."""
+    """An LLVM type; one object of each, so that types compare by identity."""
 
     __slots__ = ("bits", "count", "element", "is_float", "suffix", "text")
 
     def __init__(self, text: str, bits: int = 0) -> None:
-        """bits: of an element in memory."""
+        """Create a type; bits: of an element in memory."""
         self.text, self.bits = text, bits
         self.suffix = text  # in the names of intrinsics
         self.element: Type = self
@@ -32,11 +32,11 @@ class Type:
     __repr__ = __str__
 
     def __call__(self, value: float) -> Value:
-        """The constant `value`."""
+        """Return the constant `value`."""
         return Value(self, self.literal(value))
 
     def literal(self, value: float) -> str:
-        """`value` as a constant of this type is written."""
+        """Format `value` as a constant of this type."""
         raise TypeError(f"{self} has no constants")
 
 
@@ -90,12 +90,12 @@ f16, bf16, f32 = FloatType("half", 16), Type("bfloat", 16), FloatType("float", 3
 
 @functools.cache
 def vec(element: Type, lanes: int) -> Type:
-    """The vector type, or the element itself for one lane."""
+    """Return the vector type, or the element itself for one lane."""
     return element if lanes == 1 else VectorType(element, lanes)
 
 
 class Value:
-    """What an instruction takes: a type, and the name or the constant as it is written."""
+    """An operand: a type, and the name or constant as written."""
 
     __slots__ = ("ref", "type")
 
@@ -107,35 +107,35 @@ class Value:
 
 
 def listed(values: Sequence[float], element: Type) -> str:
-    """The inside of a constant vector or array."""
+    """Format the inside of a constant vector or array."""
     return ", ".join(f"{element.text} {element.literal(value)}" for value in values)
 
 
 def constant(value: float, type_: Type) -> Value:
-    """`value` as this type, in every lane of a vector."""
+    """Return the constant `value` of this type, in every lane of a vector."""
     return _constant(value, math.copysign(1.0, value), type_)
 
 
 @functools.lru_cache(maxsize=4096)
 def _constant(value: float, sign: float, type_: Type) -> Value:
-    """`sign` tells 0.0 from -0.0, which are equal."""
+    """Return the constant; `sign` distinguishes 0.0 from -0.0, which are equal."""
     return Value(type_, type_.literal(value))
 
 
 @functools.lru_cache(maxsize=4096)
 def constants(values: tuple[int, ...], element: Type = i32) -> Value:
-    """These integers, one a lane."""
+    """Return a vector constant of these integers, one a lane."""
     return Value(vec(element, len(values)), f"<{listed(values, element)}>")
 
 
 @functools.cache
 def null(type_: Type) -> Value:
-    """All bits 0."""
+    """Return the constant with all bits 0."""
     return Value(type_, "null" if type_ is ptr else "zeroinitializer")
 
 
 class Module:
-    """Functions and tables that make one object."""
+    """Functions and tables of one object."""
 
     def __init__(self, triple: str) -> None:
         self.triple = triple
@@ -145,7 +145,7 @@ class Module:
         self._lines: list[str] = []  # globals, declarations and metadata
 
     def table(self, name: str, length: int, element: Type, values: Sequence[float] = ()) -> Value:
-        """An array of this object's own: constant `values`, or variable and 0."""
+        """Add an internal array: constant `values`, or a variable of zeros."""
         kind = f"[{length} x {element.text}]"
         if values:
             text = f"constant {kind} [{listed(values, element)}]"
@@ -156,7 +156,7 @@ class Module:
         return found
 
     def declare(self, name: str, result: Type, args: Sequence[Type]) -> Callee:
-        """An intrinsic, declared once."""
+        """Declare an intrinsic once."""
         found = self.globals.get(name)
         if found is None:
             types = ", ".join(arg.text for arg in args)
@@ -166,7 +166,7 @@ class Module:
         return found
 
     def metadata(self, text: str) -> Value:
-        """A node of one string."""
+        """Add a metadata node of one string."""
         found = self._nodes.get(text)
         if found is None:
             found = self._nodes[text] = Value(_node, f"!{len(self._nodes)}")
@@ -201,7 +201,7 @@ class Block:
 
 
 class Function(Callee):
-    """A function with a body, of blocks in the order in which they were appended."""
+    """A function with a body: blocks in the order in which they were appended."""
 
     __slots__ = ("args", "blocks", "internal", "named")
 
@@ -263,7 +263,7 @@ class Builder:
     # values
 
     def op(self, name: str, a: Value, b: Value) -> Value:
-        """An operation whose operands and result have one type."""
+        """Emit an operation whose operands and result have one type."""
         kind = a.type
         return self._value(kind, f"{name} {kind.text} {a.ref}, {b.ref}")
 
@@ -291,7 +291,7 @@ class Builder:
         return self._value(yes.type, f"select {which}, {yes}, {no}")
 
     def convert(self, name: str, value: Value, want: Type) -> Value:
-        """bitcast, trunc, zext, sext, fpext, fptrunc, fptosi, sitofp, uitofp and the like."""
+        """Emit bitcast, trunc, zext, sext, fpext, fptrunc, fptosi, sitofp, uitofp or the like."""
         if value.type is want:
             return value
         return self._value(want, f"{name} {value} to {want.text}")
@@ -320,7 +320,7 @@ class Builder:
     # memory
 
     def alloca(self, kind: str, align: int = 0) -> Value:
-        """A place on the stack for a type, written as `kind`."""
+        """Emit an alloca of a type, written as `kind`."""
         function = self.function
         function.named = number = function.named + 1
         line = f"%v{number} = alloca {kind}{f', align {align}' if align else ''}"
@@ -330,7 +330,7 @@ class Builder:
         return Value(ptr, f"%v{number}")
 
     def gep(self, base: Value, index: Value, element: Type) -> Value:
-        """The address `index` elements on."""
+        """Return the address `index` elements on."""
         return self._value(ptr, f"getelementptr {element.text}, ptr {base.ref}, {index}")
 
     def load(self, where: Value, kind: Type, align: int = 0) -> Value:
@@ -342,15 +342,15 @@ class Builder:
         self._write(f"store {value}, ptr {where.ref}{end}")
 
     def load_atomic(self, where: Value, order: str) -> Value:
-        """An int64."""
+        """Emit an atomic load of an int64."""
         return self._value(i64, f"load atomic i64, ptr {where.ref} {order}, align 8")
 
     def atomic_rmw(self, op: str, where: Value, value: Value, order: str) -> Value:
-        """What was there before, an int64."""
+        """Emit atomicrmw; return the previous int64."""
         return self._value(i64, f"atomicrmw {op} ptr {where.ref}, {value} {order}")
 
     def compare_exchange(self, where: Value, old: Value, new: Value) -> Value:
-        """Put the int64 `new` where `old` is; whether it was, as i1."""
+        """Store the int64 `new` if `old` is there; return whether it was, as i1."""
         function = self.function
         function.named = number = function.named + 1
         exchange = f"cmpxchg ptr {where.ref}, {old}, {new} seq_cst seq_cst"
@@ -372,7 +372,7 @@ class Builder:
         self._write("ret void")
 
     def phi(self, *incoming: tuple[Value, Block]) -> Phi:
-        """The int64 that the block it came from has for it: at the start of a block."""
+        """Emit an int64 phi at the start of a block."""
         lines = self.block.lines
         found = Phi(self._value(i64, "phi").ref, lines)
         for value, block in incoming:
@@ -390,7 +390,7 @@ class Builder:
 
     @contextlib.contextmanager
     def count(self, first: Value, end: Value) -> Iterator[Value]:
-        """What is within is done for each int64 from `first` on that is below `end`."""
+        """Emit a loop over the int64 from `first` up to, but not including, `end`."""
         head, body, done = map(self.function.append_basic_block, ("head", "body", "done"))
         entry = self.block
         self.branch(head)
@@ -405,7 +405,7 @@ class Builder:
 
 
 class Phi(Value):
-    """A value by the block that came before."""
+    """A phi node, one value for each preceding block."""
 
     __slots__ = ("_at", "_incoming", "_lines")
 

@@ -1,4 +1,4 @@
-"""A pool of native threads that runs tapes: see `executor.py` for what happens inside.
+"""A pool of native threads that runs tapes; `executor.py` is its native side.
 
 The workers are Python threads that make one call into native code and stay there without the GIL
 until the pool is closed, so no thread API of ours is needed on any system.
@@ -25,7 +25,7 @@ from ..errors import CompileError, EngineError
 from ..interrupts import held
 from . import executor, pool_block
 from .compile import Library, spec
-from .elastic_executor import MOST_THREADS
+from .elastic_executor import MAX_THREADS
 
 SLICE_S = 0.05  # a pass comes up for air this often, so that Python sees Ctrl-C within 200 ms
 SPIN_BARRIER_S = 200e-6  # far longer than any wait among threads that all have a core
@@ -39,7 +39,7 @@ _ATTRIBUTES, _RUNTIME = 56, 24  # bytes of struct sched_attr, and where its sche
 
 
 def aligned(shape: int | tuple[int, ...], dtype: Any, alignment: int = 64) -> np.ndarray:
-    """A zeroed array that starts at a multiple of `alignment` bytes."""
+    """Return a zeroed array that starts at a multiple of `alignment` bytes."""
     count = math.prod(shape) if isinstance(shape, tuple) else shape
     size = count * np.dtype(dtype).itemsize
     raw = np.zeros(size + alignment, np.uint8)
@@ -70,7 +70,7 @@ class Pool(ProcessBound, Closing):
     """
 
     def __init__(self, library: Library, threads: int) -> None:
-        assert 1 <= threads <= MOST_THREADS, threads
+        assert 1 <= threads <= MAX_THREADS, threads
         self.threads = threads
         self.closed = self.elastic = self.forked = False
         self.abandoned: Callable[[], bool] = bool
@@ -139,7 +139,7 @@ class Pool(ProcessBound, Closing):
             block[slot] = _address(getattr(c, name))
 
     def _pin(self) -> None:
-        """Give each worker a core of its own; the calling thread stays free, it is not ours.
+        """Pin each worker to a core of its own; leave the calling thread, which is the caller's.
 
         Left alone, two threads that meet every few microseconds can end up on one core for good
         when the other is busy: each ran too recently for the scheduler to move it. A pass then took
@@ -166,14 +166,14 @@ class Pool(ProcessBound, Closing):
             os.sched_setaffinity(tid, {self._cores[worker]})
 
     def _unpin(self) -> None:
-        """Leave it to the scheduler where the workers run."""
+        """Let the scheduler choose the workers' cores."""
         self._cores, self._worker_cores = [], frozenset()
         with contextlib.suppress(OSError):
             for tid in self.worker_ids:
                 os.sched_setaffinity(tid, os.sched_getaffinity(0))
 
     def swap_cores(self, worker: int, other: int) -> None:
-        """Swap the cores of two workers (between passes)."""
+        """Swap the cores of two workers; call it between passes."""
         if self._cores and worker != other:
             self._cores[worker], self._cores[other] = self._cores[other], self._cores[worker]
             try:
@@ -183,20 +183,20 @@ class Pool(ProcessBound, Closing):
                 self._unpin()
 
     def _leave_worker_core(self) -> None:
-        """Move the calling thread off a worker's core, and give it its freedom back."""
+        """Move the calling thread off a worker's core, then restore its affinity."""
         allowed = os.sched_getaffinity(0)
         if allowed - self._worker_cores:
             os.sched_setaffinity(0, allowed - self._worker_cores)
             os.sched_setaffinity(0, allowed)
 
     def set_active(self, count: int) -> None:
-        """Run so many threads from the next pass on; 1 <= count <= threads."""
+        """Set how many threads run from the next pass on; 1 <= count <= threads."""
         assert 1 <= count <= self.threads, (count, self.threads)
         self.active = self._slots[pool_block.ACTIVE] = count
         self._worker_cores = frozenset(self._cores[: count - 1])
 
     def set_elastic(self, on: bool) -> None:
-        """Run passes that go on without threads that have no core (`elastic_executor.py`), or not.
+        """Make passes elastic (`elastic_executor.py`) or not: they need no descheduled thread.
 
         Its threads, the caller among them, ask for short time slices meanwhile: to offer the core
         costs what is left of a slice (Linux from 6.18 on), which is 1.4 ms and more as it stands.
@@ -207,17 +207,17 @@ class Pool(ProcessBound, Closing):
                 request_slice(tid, ELASTIC_SLICE_NS if on else 0)
 
     def set_spin(self, barrier_s: float, idle_s: float) -> None:
-        """How long a thread spins at a barrier, and between passes, before it parks."""
+        """Set how long a thread spins at a barrier, and between passes, before it parks."""
         self._block[pool_block.SPIN_BARRIER] = int(barrier_s * self.cycles_per_second)
         self._block[pool_block.SPIN_IDLE] = int(idle_s * self.cycles_per_second)
 
     @property
     def parks(self) -> int:
-        """How often a worker has parked between two passes, because none came while it spun."""
+        """How often a worker parked between two passes because none came while it spun."""
         return self._slots[pool_block.PARKS]
 
     def wake(self) -> None:
-        """Wake the workers that have parked, since a pass will soon come.
+        """Wake the parked workers before a pass that is about to come.
 
         Between passes only, as with `run`: in the midst of one, its threads would not come.
         """
@@ -226,11 +226,11 @@ class Pool(ProcessBound, Closing):
 
     @property
     def parked(self) -> bool:
-        """Whether a worker sleeps until the next pass."""
+        """Whether any worker sleeps until the next pass."""
         return self._slots[pool_block.START_PARKED] != 0
 
     def await_workers(self, patience_s: float) -> bool:
-        """Wake the workers that have parked; whether all had a core again in so many seconds.
+        """Wake the parked workers; return whether all had a core again within `patience_s`.
 
         A worker that was woken may still have to wait: where another process runs on its core the
         system may let that finish its slice first, which is some milliseconds.
@@ -243,7 +243,7 @@ class Pool(ProcessBound, Closing):
         return True
 
     def run(self, ops: int, count: int, start: int, stats: int, stride: int) -> int:
-        """Run `count` ops from op `start` for at most about SLICE_S; the index of the next op.
+        """Run `count` ops from op `start` for at most about SLICE_S; return the next op's index.
 
         ops: address of int64 [count, 8]; stats: address of int64 [threads, stride / 16, 2], cycles
         of work and of waiting, added to. Plain addresses: this is called for every token.
@@ -257,7 +257,7 @@ class Pool(ProcessBound, Closing):
     def run_elastic(
         self, ops: int, groups: int, count: int, start: int, stats: int, stride: int
     ) -> int:
-        """The same for a tape cut into groups: an elastic pass, from group to group.
+        """Run a tape of groups as an elastic pass, as `run` runs ops.
 
         groups: address of int64 [count, 8].
         """
@@ -266,7 +266,7 @@ class Pool(ProcessBound, Closing):
         return self._run_elastic(self._address, *table, self._slice, stats, stride)
 
     def check_open(self) -> None:
-        """Raise EngineError if it is closed, or of the process that this one was forked from."""
+        """Raise EngineError if the pool is closed or belongs to the parent of a fork."""
         if self.closed:
             why = "was loaded before this process was forked" if self.forked else "is closed"
             raise EngineError(f"the engine {why}; load the model again")
@@ -277,7 +277,7 @@ class Pool(ProcessBound, Closing):
             self._leave_worker_core()
 
     def stop(self) -> None:
-        """End the running pass at its next barrier; from any thread."""
+        """Stop the running pass at its next barrier; any thread may call this."""
         self._slots[pool_block.STOP] = 1
 
     @property
@@ -288,12 +288,12 @@ class Pool(ProcessBound, Closing):
         self._slots[pool_block.STOP] = 0
 
     def close(self) -> None:
-        """End the workers; the pool runs no more."""
+        """Shut the workers down; the pool cannot run again."""
         self.closed = True
         self._close()
 
     def leave_to_parent(self) -> None:
-        """After a fork: a child has no workers, and nothing to end."""
+        """Detach a forked child from the pool: it has no workers, and nothing to shut down."""
         if not self.closed and (self.threads > 1 or self.abandoned()):
             self.closed = self.forked = True
         self._close.detach()
@@ -312,13 +312,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def _siblings_last(cores: Iterable[int]) -> list[int]:
-    """Cores in order, but one of each physical core before any of their SMT siblings."""
+    """Order cores so that one of each physical core precedes any SMT siblings."""
     allowed = set(cores)
-    return sorted(allowed, key=lambda core: (smt_place(core, allowed), core))
+    return sorted(allowed, key=lambda core: (smt_index(core, allowed), core))
 
 
-def smt_place(core: int, allowed: Collection[int]) -> int:
-    """A core's place among those of its SMT siblings that are allowed; 0 if nothing tells."""
+def smt_index(core: int, allowed: Collection[int]) -> int:
+    """Return a core's index among its allowed SMT siblings; 0 if the system does not report any."""
     path = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
     try:
         with open(path, encoding="ascii") as file:
@@ -334,7 +334,7 @@ def smt_place(core: int, allowed: Collection[int]) -> int:
 
 
 def request_slice(tid: int, nanoseconds: int) -> bool:
-    """Ask for time slices of that length for a thread; 0: the usual ones. Whether it was taken.
+    """Request time slices of that length for a thread (0: the default); return whether granted.
 
     Linux takes it from 6.12 on, and ignores it before.
     """
@@ -384,7 +384,7 @@ def _native(library: Library) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=1)  # no more: a library holds the code of all its kernels
 def clock_rate(library: Library) -> float:
-    """Cycles of the executor's clock in a second, measured over milliseconds."""
+    """Measure the rate of the executor's clock in cycles a second, over milliseconds."""
     cycles = _native(library)[-1]
     best = 0.0
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The block that Python and the pool's threads share, and what native code is written with."""
+"""The memory block that Python and the pool's threads share, and builders of native code for it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ AHEAD_SLOTS = 4
 
 
 class NativeBuilder:
-    """Emits native functions into one module: what all of them are written in."""
+    """Emits native functions into one module: the base of all builders."""
 
     def __init__(self, target: CpuTarget) -> None:
         self.module = ir.Module(target.triple)
@@ -70,7 +70,7 @@ class NativeBuilder:
         return b.load_atomic(where, "seq_cst")
 
     def cycles(self, b: ir.Builder) -> ir.Value:
-        """A counter of constant rate: TSC on x86, the generic timer on aarch64."""
+        """Read a counter of constant rate: TSC on x86, the generic timer on aarch64."""
         if self.arch == "aarch64":
             # readcyclecounter would read PMCCNTR, which traps in user space.
             register = self.module.metadata("cntvct_el0")
@@ -79,20 +79,20 @@ class NativeBuilder:
         return b.call(self.module.declare("llvm.readcyclecounter", i64, []), [])
 
     def pause(self, b: ir.Builder) -> None:
-        """Tell the core that this is a loop that waits."""
+        """Emit the hint that this loop waits."""
         if self.arch == "x86_64":
             b.call(self.module.declare("llvm.x86.sse2.pause", void, []), [])
         elif self.arch == "aarch64":
             b.call(self.module.declare("llvm.aarch64.hint", void, [i32]), [i32(1)])  # yield
 
     def prefetch(self, b: ir.Builder, address: ir.Value) -> None:
-        """Ask for the cache line at an address, given as an int64, into the core's second level."""
+        """Prefetch the cache line at an address, given as an int64, into the second level."""
         kinds = [ptr, i32, i32, i32]
         callee = self.module.declare("llvm.prefetch.p0", void, kinds)
         b.call(callee, [b.inttoptr(address, ptr), i32(0), i32(2), i32(1)])
 
     def call_slot(self, b: ir.Builder, pool: ir.Value, slot: int, args: list[ir.Value]) -> ir.Value:
-        """Call a C library function whose address stands in the pool."""
+        """Call a C library function whose address is in the pool."""
         address = self.get(b, pool, slot, ptr)
         kind = ir.FunctionType(i32, [ptr] * len(args))
         return call_address(b, address, kind, args)
@@ -100,7 +100,7 @@ class NativeBuilder:
     def caller(
         self, b: ir.Builder, op: ir.Value, tid: ir.Value
     ) -> Callable[[ir.Value, ir.Value], object]:
-        """What calls an op's kernel for its units [begin, end), as this thread."""
+        """Return a function that calls an op's kernel for its units [begin, end) as this thread."""
         kernel, kind = self.get(b, op, OP_FN, ptr), ir.FunctionType(void, [ptr, i64, i64, i64])
         shift = b.mul(tid, self.get(b, op, OP_ARGS_STRIDE))
         args = b.gep(self.get(b, op, OP_ARGS, ptr), shift, i8)
@@ -109,7 +109,7 @@ class NativeBuilder:
     def thread_range(
         self, b: ir.Builder, units: ir.Value, tid: ir.Value, active: ir.Value
     ) -> tuple[Any, Any]:
-        """The contiguous range of units that is one thread's: [begin, end)."""
+        """Return the contiguous range of units [begin, end) of one thread."""
         begin = b.sdiv(b.mul(units, tid), active)
         return begin, b.sdiv(b.mul(units, b.add(tid, i64(1))), active)
 
@@ -128,7 +128,7 @@ class NativeBuilder:
         units: ir.Value,
         counters: ir.Value,
     ) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
-        """The range [begin, end) that a thread turns to, its counter, and whether it is its own.
+        """Return the range [begin, end) to take from, its counter, and whether the thread owns it.
 
         A range's counter holds the pieces taken from the front in its low half, which its own
         thread takes, and those from the back in its high half. Whoever adds to it owns the piece
@@ -145,21 +145,21 @@ class NativeBuilder:
         return begin, end, counter, b.icmp_signed("==", offset, i64(0))
 
     def take(self, b: ir.Builder, counter: ir.Value, own: ir.Value) -> ir.Value:
-        """Count one more piece as taken, from the front of one's own range; what it was before."""
+        """Count one more piece as taken from the front of one's own range; return the old count."""
         step = b.select(own, i64(1), i64(1 << 32))
         return b.atomic_rmw("add", counter, step, "monotonic")
 
     def left(
         self, b: ir.Builder, taken: ir.Value, count: ir.Value
     ) -> tuple[ir.Value, ir.Value, ir.Value]:
-        """Whether a range has pieces left; those taken from its front, and from its back."""
+        """Return whether a range has pieces left, and those taken from its front and its back."""
         front, back = b.and_(taken, i64((1 << 32) - 1)), b.lshr(taken, i64(32))
         return b.icmp_signed("<", b.add(front, back), count), front, back
 
     def piece(
         self, b: ir.Builder, count: ir.Value, own: ir.Value, front: ir.Value, back: ir.Value
     ) -> ir.Value:
-        """Which of the pieces of a range is the one that was taken."""
+        """Return which piece of a range was taken."""
         return b.select(own, front, b.sub(b.sub(count, i64(1)), back))
 
 

@@ -1,4 +1,4 @@
-"""What a thread does at a barrier while others are at work: it asks for what it reads next.
+"""Prefetch at a barrier: while a thread waits, it prefetches what it reads next.
 
 In decode most ops read weights at the speed of memory, and which ones is known beforehand. A thread
 that waits would leave memory idle; and every op begins with a wait for its first lines.
@@ -26,9 +26,9 @@ LINES = 4  # asked for at a time, between two looks whether all have come
 def read_next(
     n: NativeBuilder, b: ir.Builder, pool: ir.Value, tid: ir.Value, ahead: ir.Value
 ) -> tuple[Any, Any]:
-    """From which address to which this thread reads first after a barrier.
+    """Return from which address to which this thread reads first after a barrier.
 
-    It asks for them while it waits for the others, and only then: see `ask_ahead`.
+    It asks for them while it waits for the others, and only then: see `prefetch_ahead`.
     """
     entry = b.block
     known, none = blocks(b.function, "ahead nothing")
@@ -39,31 +39,31 @@ def read_next(
     begin, end = n.thread_range(b, units, tid, n.get(b, pool, ACTIVE))
     each = n.get(b, what, A_UNIT_BYTES)
     start = b.add(n.get(b, what, A_DATA), b.mul(begin, each))
-    size, most = b.mul(b.sub(end, begin), each), n.get(b, pool, READ_AHEAD)
-    limit = b.add(start, b.select(b.icmp_signed("<", size, most), size, most))
+    size, limit_bytes = b.mul(b.sub(end, begin), each), n.get(b, pool, READ_AHEAD)
+    limit = b.add(start, b.select(b.icmp_signed("<", size, limit_bytes), size, limit_bytes))
     b.branch(none)
     b.position_at_end(none)
     return b.phi((i64(0), entry), (start, known)), b.phi((i64(0), entry), (limit, known))
 
 
-def ask_ahead(
+def prefetch_ahead(
     n: NativeBuilder,
     b: ir.Builder,
     gen: ir.Value,
     old: ir.Value,
-    asked: ir.Value,
+    start: ir.Value,
     end: ir.Value,
 ) -> None:
-    """While others are at work, ask for what this thread reads next."""
-    entry, (look, ask, asked_all) = b.block, blocks(b.function, "more ask asked")
+    """Prefetch what this thread reads next while others still work."""
+    entry, (look, fetch, done) = b.block, blocks(b.function, "more ask asked")
     b.branch(look)
     b.position_at_end(look)
-    at = b.phi((asked, entry))
+    at = b.phi((start, entry))
     waits = b.icmp_signed("==", n.atomic_load(b, gen), old)
-    b.cbranch(b.op("and", waits, b.icmp_signed("<", at, end)), ask, asked_all)
-    b.position_at_end(ask)
+    b.cbranch(b.op("and", waits, b.icmp_signed("<", at, end)), fetch, done)
+    b.position_at_end(fetch)
     for line in range(LINES):
         n.prefetch(b, b.add(at, i64(64 * line)))
     at.add_incoming(b.add(at, i64(64 * LINES)), b.block)
     b.branch(look)
-    b.position_at_end(asked_all)
+    b.position_at_end(done)

@@ -1,4 +1,4 @@
-"""Reads of a mapped file that has become shorter: zeros and a note, not the end of the process.
+"""SIGBUS of a mapped file that was truncated: zero-fill the page and set a flag.
 
 Who touches a page of a mapping that its file no longer reaches gets SIGBUS, and no Python can run
 between that signal and the read that goes on. So the handler is native: if the address lies in a
@@ -58,7 +58,7 @@ faults = np.zeros(1, np.int64)
 
 
 def guard(mapped: mmap.mmap) -> np.ndarray | None:
-    """Guard a mapping of a file that is read-only, for as long as it lives.
+    """Guard a read-only mapping of a file for as long as it lives.
 
     Returns:
         int64 [1]: 1 once a page of it was touched that its file no longer has: it reads as zeros.
@@ -69,7 +69,7 @@ def guard(mapped: mmap.mmap) -> np.ndarray | None:
 
 
 class _Handler:
-    """The handler, installed, and its table."""
+    """The installed handler and its table."""
 
     def __init__(self) -> None:
         # Never freed: the system may call it at any time.
@@ -133,7 +133,7 @@ def _build(target: CpuTarget) -> ir.Module:
 
 
 def _handle(fn: ir.Function, table: ir.Value) -> None:
-    """void tp_sigbus(int signal, siginfo_t *info, void *context)"""
+    """Emit void tp_sigbus(int signal, siginfo_t *info, void *context)."""
     number, info, context = fn.args
     names = (
         "entry",
@@ -212,7 +212,7 @@ def _handle(fn: ir.Function, table: ir.Value) -> None:
 
 
 class _HandlerSource(KernelSource):
-    """The handler as something the object cache can keep."""
+    """The handler as a source that the object cache accepts."""
 
     def build(self, target: CpuTarget, **constants: Any) -> ir.Module:
         return _build(target)

@@ -28,7 +28,7 @@ from .targets import CpuTarget
 def _operator(
     int_op: str, float_op: str | None = None, swap: bool = False
 ) -> Callable[[Value, Value | float], Value]:
-    """An operator of two values of one type, which LLVM has under these names."""
+    """Return the operator method of two values of one type, from LLVM's names for it."""
     return lambda self, other: self._op(int_op, float_op, other, swap)
 
 
@@ -85,11 +85,11 @@ class Value:
     eq, ne = map(_comparison, ("==", "!="))
 
     def select(self, yes: Value, no: Value | float) -> Value:
-        """`yes` in the lanes where this comparison holds, `no` elsewhere."""
+        """Select `yes` in the lanes where this comparison holds, `no` elsewhere."""
         return Value(self.k, self.k.b.select(self.value, yes.value, yes._like(no)))
 
     def splat(self, lanes: int) -> Value:
-        """This scalar in every lane."""
+        """Broadcast this scalar to every lane."""
         if lanes == 1:
             return self
         none = ir.null(vec(self.type, lanes))
@@ -97,12 +97,12 @@ class Value:
         return Value(self.k, self.k.b.shuffle_vector(one, none, ir.null(vec(i32, lanes))))
 
     def bitcast(self, element: ir.Type) -> Value:
-        """The same bits seen as another element type."""
+        """Reinterpret the bits as another element type."""
         old = self.type.bits * self.lanes
         return Value(self.k, self.k.b.bitcast(self.value, vec(element, old // element.bits)))
 
     def to(self, element: ir.Type, signed: bool = True) -> Value:
-        """Converted by value; integers are extended by sign unless `signed` is False."""
+        """Convert by value; integers are sign-extended unless `signed` is False."""
         want = vec(element, self.lanes)
         if self.type is want:
             return self
@@ -119,12 +119,12 @@ class Value:
         return Value(self.k, self.k.b.convert(name, self.value, want))
 
     def shuffle(self, order: Sequence[int], other: Value | None = None) -> Value:
-        """Lanes picked by `order` from this value and, numbered on, from `other`."""
+        """Pick lanes by `order` from this value and, numbered on, from `other`."""
         second = other.value if other else ir.null(self.type)
         return Value(self.k, self.k.b.shuffle_vector(self.value, second, constants(tuple(order))))
 
     def at(self, lane: int) -> Value:
-        """One lane as a scalar."""
+        """Return one lane as a scalar."""
         return Value(self.k, self.k.b.extract_element(self.value, i32(lane)))
 
     def halves(self) -> tuple[Value, Value]:
@@ -132,7 +132,7 @@ class Value:
         return self.shuffle(range(half)), self.shuffle(range(half, self.lanes))
 
     def fold(self, combine: Callable[[Value, Value], Value]) -> Value:
-        """All lanes combined in one fixed order: halves, quarters, …"""
+        """Combine all lanes in one fixed order: halves, quarters, …."""
         value = self
         while value.lanes > 1:
             value = (
@@ -147,7 +147,7 @@ class Value:
         return self.fold(lambda a, b: a.max(b))
 
     def max(self, other: Value | float) -> Value:
-        """Larger of the two; not a NaN if one of them is a number."""
+        """Return the larger of the two; not a NaN if one of them is a number."""
         return self.k.intrinsic("llvm.maxnum" if self.type.is_float else "llvm.smax", self, other)
 
     def min(self, other: Value | float) -> Value:
@@ -173,25 +173,25 @@ class Ptr:
         self.element = element
 
     def at(self, index: Value | int) -> Ptr:
-        """The address `index` elements on."""
+        """Return the address `index` elements on."""
         k, element = self.k, self.element
         return Ptr(k, k.b.gep(self.value, k.index(index), element), element)
 
     def load(self, index: Value | int = 0, lanes: int = 1) -> Value:
-        """`lanes` elements from `index` on; unaligned is fine."""
+        """Load `lanes` elements from `index` on; unaligned is fine."""
         k, element = self.k, self.element
         where = k.b.gep(self.value, k.index(index), element)
         return Value(k, k.b.load(where, vec(element, lanes), element.bits // 8))
 
     def splat(self, index: Value | int, lanes: int) -> Value:
-        """One element in every lane: an embedded or explicit broadcast."""
+        """Load one element into every lane: an embedded or explicit broadcast."""
         return self.load(index).splat(lanes)
 
     def store(self, index: Value | int, value: Value) -> None:
         self.k.b.store(value.value, self.at(index).value, self.element.bits // 8)
 
     def store_where(self, index: Value | int, value: Value, mask: Value) -> None:
-        """Store the lanes where the comparison `mask` holds; the others are not touched."""
+        """Store the lanes where the comparison `mask` holds; leave the others unchanged."""
         k = self.k
         name = f"llvm.masked.store.{value.type.suffix}.p0"
         fn = k.declare(name, void, [value.type, ptr, i32, mask.type])
@@ -202,7 +202,7 @@ class Ptr:
         return Ptr(self.k, self.value, element)
 
     def prefetch(self, index: Value | int, locality: int = 3) -> None:
-        """Ask for the cache line that holds element `index` (3: all levels … 0: streaming)."""
+        """Prefetch the cache line that holds element `index` (3: all levels … 0: streaming)."""
         fn = self.k.declare("llvm.prefetch.p0", void, [ptr, i32, i32, i32])
         self.k.b.call(fn, [self.at(index).value, i32(0), i32(locality), i32(1)])
 
@@ -227,7 +227,7 @@ class Var:
 
 
 class Kernel:
-    """What a kernel's body builds with: constants, loops, branches, intrinsics, its work range."""
+    """The builder of a kernel's body: constants, loops, branches, intrinsics, its work range."""
 
     def __init__(self, target: CpuTarget, module: ir.Module, function: ir.Function) -> None:
         self.target = target
@@ -257,7 +257,7 @@ class Kernel:
         return self.const(0, vec(element, lanes))
 
     def iota(self, lanes: int) -> Value:
-        """0, 1, 2, … as int32."""
+        """Return 0, 1, 2, … as int32."""
         return Value(self, constants(tuple(range(lanes))))
 
     def var(self, init: Value) -> Var:
@@ -267,31 +267,31 @@ class Kernel:
         return i64(value) if isinstance(value, int) else value.to(i64).value
 
     def pointer(self, address: Value, element: ir.Type) -> Ptr:
-        """An int64 address as a pointer."""
+        """Convert an int64 address to a pointer."""
         return Ptr(self, self.b.inttoptr(address.value, ptr), element)
 
     def scratch(self, element: ir.Type, count: int) -> Ptr:
-        """A small array on the stack, aligned to 64 bytes."""
+        """Allocate a small array on the stack, aligned to 64 bytes."""
         return Ptr(self, self.b.alloca(f"[{count} x {element.text}]", align=64), element)
 
     def choose(self, condition: Value, yes: Ptr, no: Ptr) -> Ptr:
-        """`yes` where the condition holds, else `no`."""
+        """Select `yes` where the condition holds, else `no`."""
         return Ptr(self, self.b.select(condition.value, yes.value, no.value), yes.element)
 
     # arithmetic
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
-        """a * b + c; one rounding where the CPU has FMA, two elsewhere."""
+        """Compute a * b + c; one rounding where the CPU has FMA, two elsewhere."""
         return self.intrinsic("llvm.fmuladd", a, b, c)
 
     def intrinsic(self, name: str, first: Value, *rest: Value | float) -> Value:
-        """An overloaded LLVM intrinsic whose operands and result have one type."""
+        """Call an overloaded LLVM intrinsic whose operands and result have one type."""
         args = [first.value, *(first._like(other) for other in rest)]
         fn = self.declare(f"{name}.{first.type.suffix}", first.type, [first.type] * len(args))
         return Value(self, self.b.call(fn, args))
 
     def call(self, name: str, result: ir.Type, args: Sequence[Value]) -> Value:
-        """A target's own intrinsic, by its full name."""
+        """Call a target-specific intrinsic by its full name."""
         fn = self.declare(name, result, [arg.type for arg in args])
         return Value(self, self.b.call(fn, [arg.value for arg in args]))
 
@@ -304,7 +304,7 @@ class Kernel:
     def range(
         self, start: Value | int, end: Value | int, step: int | Value = 1, name: str = "i"
     ) -> Iterator[Value]:
-        """for i in range(start, end, step), with `i` as int64."""
+        """Emit for i in range(start, end, step), with `i` as int64."""
         index = self.var(Value(self, self.index(start)))
         stop, stride = self.index(end), self.index(step)
         head = self.function.append_basic_block(f"{name}.head")
@@ -321,7 +321,7 @@ class Kernel:
         self.b.position_at_end(done)
 
     def units(self, name: str = "unit"):
-        """The work units of this call: for unit in range(begin, end)."""
+        """Emit a loop over the work units of this call: for unit in range(begin, end)."""
         return self.range(self.begin, self.end, name=name)
 
     @contextlib.contextmanager
@@ -343,7 +343,7 @@ class KernelSource:
     calls: ClassVar[bool] = False  # functions of its own, which LLVM is to inline
 
     def build(self, target: CpuTarget, **constants: Any) -> ir.Module:
-        """The LLVM module that holds this one kernel for `target`."""
+        """Build the LLVM module of this kernel for `target`."""
         missing = (set(self.constants) ^ set(constants)) - (self.optional - set(constants))
         assert not missing, f"{self.name}: constants {sorted(missing)} missing or unknown"
         module = ir.Module(target.triple)
@@ -381,7 +381,7 @@ I64s = Annotated[Ptr, _Pointer(i64)]
 
 
 def kernel(body: Callable[..., None]) -> KernelSource:
-    """Decorate a kernel; every parameter after `k` carries its type of the argument block."""
+    """Turn a function into a kernel; annotations of its parameters after `k` are argument types."""
     # Read here and not by `inspect` and `typing`, which take ten times as long for every start.
     code, space = body.__code__, body.__globals__
     names = code.co_varnames[1 : code.co_argcount]

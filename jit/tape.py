@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from .compile import Library, Spec
-from .elastic_executor import MOST_GROUPS
+from .elastic_executor import MAX_GROUPS
 from .pool import Pool, aligned
 from .pool_block import (
     A_UNITS,
@@ -41,7 +41,7 @@ from .pool_block import (
 
 @dataclass(frozen=True, slots=True)
 class PerThread:
-    """An argument of which every thread has its own: one buffer for each.
+    """An argument with one buffer for each thread.
 
     scratch: it lasts for one op; else what one op of a thread leaves there, others of it take.
     """
@@ -72,7 +72,7 @@ class Op:
 
 
 class Tape:
-    """Ops in the order in which they run; `finish` makes them native.
+    """Ops in run order; `finish` compiles them.
 
     elastic: whether a run may go on without threads that have no core (`elastic_executor.py`):
     of the ops that every thread would do for itself it is enough that one does them, and others
@@ -97,26 +97,26 @@ class Tape:
         barrier: bool = True,
         unit_bytes: int = 0,
     ) -> None:
-        """Add one op. units: int64 [1], read when it runs; unit_bytes: see `Op`."""
+        """Append one op. units: int64 [1], read when it runs; unit_bytes: see `Op`."""
         full = self._prefix + name
         self.ops.append(Op(full, kernel, args, units, mode, chunk, barrier, unit_bytes))
 
     @contextlib.contextmanager
     def part(self, prefix: str) -> Iterator[None]:
-        """Names inside start with `prefix`."""
+        """Prefix the names of ops that are added inside with `prefix`."""
         old, self._prefix = self._prefix, self._prefix + prefix
         yield
         self._prefix = old
 
     def finish(self, library: Library, pool: Pool) -> CompiledTape:
-        """Compile and load what is missing, and write the native op records."""
+        """Compile and load missing kernels, and write the native op records."""
         self.ops[-1].barrier = True  # a pass ends when all threads have ended
         library.load([op.kernel for op in self.ops])
         return CompiledTape(self, library, pool)
 
 
 class TapeTimes:
-    """What runs of a tape took, by thread and op, since `reset`: somebody's own account of it.
+    """Time of one caller's runs of a tape, by thread and op, since `reset`.
 
     Attributes:
         stats: int64 [threads, ops, 2], cycles of work and of waiting.
@@ -127,28 +127,28 @@ class TapeTimes:
     def __init__(self, threads: int, ops: int, cycles_per_second: float) -> None:
         # Room for each thread's sums on lines of its own.
         self.stats = aligned((threads, _round_up(ops, 4), 2), np.int64)
-        self.place = self.stats.ctypes.data, self.stats.strides[0]
+        self.buffer = self.stats.ctypes.data, self.stats.strides[0]
         self._ops, self._rate = ops, cycles_per_second
         self.passes = self.active_threads = 0
 
     def reset(self) -> None:
-        """Start the sums anew."""
+        """Set all sums to zero."""
         self.stats[:] = 0
         self.passes = self.active_threads = 0
 
     def sums(self, kinds: np.ndarray) -> list[float]:
-        """Seconds of all threads since `reset`, added up by kind.
+        """Return the seconds of all threads since `reset`, summed by kind.
 
         kinds: float64 [kinds, values of `stats`], 1 for what counts.
         """
         return (kinds @ self.stats.reshape(-1) / self._rate).tolist()
 
     def work_seconds(self) -> np.ndarray:
-        """float64 [threads, ops]: time inside kernels since `reset`."""
+        """Return the time inside kernels since `reset`: float64 [threads, ops], in seconds."""
         return self.stats[:, : self._ops, 0] / self._rate
 
     def wait_seconds(self) -> np.ndarray:
-        """float64 [threads, ops]: time at the barrier after each op since `reset`.
+        """Return the barrier time after each op since `reset`: float64 [threads, ops], in seconds.
 
         The barrier that ends a pass or a time slice counts for thread 0 only.
         """
@@ -156,7 +156,7 @@ class TapeTimes:
 
 
 class CompiledTape:
-    """A tape that can be run.
+    """A runnable tape.
 
     Attributes:
         times: the account of runs for which no other one is given.
@@ -170,11 +170,11 @@ class CompiledTape:
         self._keep: list[Any] = [library]  # it owns the code that the records point to
         self._ops = tape.ops if tape.elastic else None
         self._elastic: ElasticTape | None = None  # made when it is first needed
-        self._goes_on: ElasticTape | None = None  # what a run that was interrupted is a run of
+        self._running: ElasticTape | None = None  # what a run that was interrupted is a run of
         self.records = aligned((len(tape.ops), 8), np.int64)
         shared = [op.mode == DYNAMIC for op in tape.ops]
         counters = aligned((max(1, sum(shared)), tape.threads, COUNTER_SLOTS), np.int64)
-        places = np.maximum(np.cumsum(shared) - 1, 0) * counters.strides[0]
+        offsets = np.maximum(np.cumsum(shared) - 1, 0) * counters.strides[0]
         blocks = [_argument_block(op, tape.threads) for op in tape.ops]
         args = aligned(sum(len(block) for block, _ in blocks), np.int64)
         args[:] = [value for block, _ in blocks for value in block]
@@ -182,8 +182,8 @@ class CompiledTape:
         at, first_counter, records = _address(args), _address(counters), []
         ahead, meets = _read_ahead(tape.ops)
         self._keep.append(ahead)
-        rows = zip(tape.ops, blocks, places.tolist(), meets, strict=True)
-        for op, (block, stride), place, meet in rows:
+        rows = zip(tape.ops, blocks, offsets.tolist(), meets, strict=True)
+        for op, (block, stride), offset, meet in rows:
             records.append(
                 (
                     library.address(op.kernel),
@@ -193,7 +193,7 @@ class CompiledTape:
                     op.mode,
                     op.chunk,
                     meet,
-                    first_counter + place,
+                    first_counter + offset,
                 )
             )
             at += 8 * len(block)
@@ -203,20 +203,20 @@ class CompiledTape:
         self.times = self.account()
 
     def account(self) -> TapeTimes:
-        """A new account of what runs take."""
+        """Return a new `TapeTimes` for this tape."""
         return TapeTimes(self._threads, len(self), self.pool.cycles_per_second)
 
     def run(self, start: int = 0, times: TapeTimes | None = None) -> int:
-        """Run until the end or the end of the time slice; the next op, `len(self)` at the end."""
+        """Run to the end or the time slice's end; return the next op, `len(self)` at the end."""
         records, count = self._at
         times, pool = times or self.times, self.pool
         if start == 0:
             elastic = pool.elastic and self._ops is not None and pool.active > 1
-            self._goes_on = self._as_elastic() if elastic else None
-        if self._goes_on is not None:
-            following = self._goes_on.run(pool, start, *times.place)
+            self._running = self._as_elastic() if elastic else None
+        if self._running is not None:
+            following = self._running.run(pool, start, *times.buffer)
         else:
-            following = pool.run(records, count, start, *times.place)
+            following = pool.run(records, count, start, *times.buffer)
         if following == count:
             times.passes += 1
             times.active_threads += pool.active
@@ -233,7 +233,7 @@ class CompiledTape:
 
 
 class ElasticTape:
-    """The same ops, cut into the groups of an elastic pass.
+    """The ops of a tape, split into the groups of an elastic pass.
 
     What every thread would leave in memory of its own, the first one's memory has for all.
     """
@@ -260,17 +260,17 @@ class ElasticTape:
             whole, chunk = op.mode == REPLICATED, op.chunk if op.mode == DYNAMIC else 0
             self.groups[n, : G_COUNTERS + 1] = first, count, whole, chunk, meets, own
         self._first = [first for first, _, _ in found] + [len(ops)]
-        assert len(found) < MOST_GROUPS, len(found)
+        assert len(found) < MAX_GROUPS, len(found)
 
     def run(self, pool: Pool, start: int, stats: int, stride: int) -> int:
-        """As `Pool.run`: from op `start` to the op that it returns."""
+        """Run from op `start`; return the next op, as `Pool.run` does."""
         group = self._first.index(start)
         tables = _address(self.records), _address(self.groups), len(self.groups)
         return self._first[pool.run_elastic(*tables, group, stats, stride)]
 
 
 def _read_ahead(ops: Sequence[Op]) -> tuple[np.ndarray, list[int]]:
-    """What threads read after each barrier, and what the ops' records say of that: `OP_BARRIER`."""
+    """Return what threads read after each barrier, and the `OP_BARRIER` fields of the records."""
     found = aligned((len(ops), AHEAD_SLOTS), np.int64)
     meets, following = [0] * len(ops), None
     for n in range(len(ops) - 1, -1, -1):
@@ -288,7 +288,7 @@ def _read_ahead(ops: Sequence[Op]) -> tuple[np.ndarray, list[int]]:
 
 
 def _groups(ops: Sequence[Op]) -> Iterator[tuple[int, int, bool]]:
-    """Runs of ops that are one group: the first, how many, and whether threads meet afterwards."""
+    """Group runs of ops: (first op, count, whether threads synchronize afterwards)."""
     first = 0
     for n, op in enumerate(ops):
         following = ops[n + 1] if n + 1 < len(ops) else None
@@ -301,12 +301,12 @@ def _groups(ops: Sequence[Op]) -> Iterator[tuple[int, int, bool]]:
 
 
 def _common(arg: Any) -> Any:
-    """An argument of an elastic pass: scratch memory stays each thread's own."""
+    """Return an argument for an elastic pass; scratch memory stays per thread."""
     return arg.buffers[0] if isinstance(arg, PerThread) and not arg.scratch else arg
 
 
 def _argument_block(op: Op, threads: int) -> tuple[list[int], int]:
-    """The slots of an op's arguments, and the bytes from one thread's to the next (0: shared)."""
+    """Build an op's argument slots; return them and the stride between threads (0: shared)."""
     assert len(op.args) == len(op.kernel.source.params), (op.name, len(op.args))
     width = _round_up(len(op.args), 8)  # whole cache lines
     own = PerThread in map(type, op.args)
@@ -318,7 +318,7 @@ def _argument_block(op: Op, threads: int) -> tuple[list[int], int]:
 
 
 def _slot(arg: Any, tid: int) -> int:
-    """One argument as eight bytes; a float is in the lower four."""
+    """Encode one argument as eight bytes; a float takes the lower four."""
     if isinstance(arg, np.ndarray):
         return _address(arg)
     if isinstance(arg, PerThread):

@@ -68,7 +68,7 @@ class CpuTarget:
 
     @property
     def vnni_alone(self) -> bool:
-        """AVX-512 VNNI and no bf16: the best set of CPUs from Intel only (see `slower_than`)."""
+        """AVX-512 VNNI without bf16: the best set on Intel CPUs only (see `slower_than`)."""
         return self.dot == "vpdpbusd" and self.registers >= 32 and self.bf16 == "none"
 
     @property
@@ -88,18 +88,18 @@ class CpuTarget:
 
     @property
     def features(self) -> str:
-        """Feature string for LLVM; what is not needed is left off, so it can never be emitted."""
+        """Feature string for LLVM; what is not needed is left out, so it can never be emitted."""
         return ",".join(f"+{feature}" for feature in self.needs)
 
 
 def host_arch() -> str:
-    """``x86_64``, ``aarch64`` or whatever else the machine says it is."""
+    """Return ``x86_64``, ``aarch64`` or the machine's own name."""
     machine = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
 
 def cpuinfo(*keys: str) -> str | None:
-    """What Linux says of the first CPU under one of these keys."""
+    """Return what Linux reports for the first CPU under one of these keys."""
     try:
         with Path("/proc/cpuinfo").open(errors="replace") as file:  # as long as there are CPUs
             for line in file:
@@ -113,7 +113,7 @@ def cpuinfo(*keys: str) -> str | None:
 
 @functools.cache
 def is_intel() -> bool:
-    """Whether this machine's CPU is one of Intel's; False where the system does not tell."""
+    """Return whether this CPU is from Intel; False where the system does not report it."""
     if host_arch() != "x86_64":
         return False
     if platform.system() == "Windows":
@@ -186,7 +186,7 @@ _CPUINFO = {
 
 @functools.cache
 def llvm_binding():
-    """llvmlite's binding with every back end ready (imported late: it costs 0.1 s)."""
+    """Return llvmlite's binding with every back end initialized; imported late: it takes 0.1 s."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
@@ -233,7 +233,7 @@ def _known_features() -> set[str]:
 
 
 def _apple_flags() -> set[str]:
-    """The same of an Apple CPU, in the words of Linux; empty on other systems."""
+    """Return an Apple CPU's flags under Linux's names; empty on other systems."""
     if platform.system() != "Darwin":
         return set()
     flags, on = {"asimd"}, ctypes.c_int(0)
@@ -251,7 +251,7 @@ def _cpuinfo_flags() -> set[str] | None:
 
 
 def missing(target: CpuTarget) -> list[str]:
-    """What this machine lacks to run `target`; empty if it can."""
+    """Return the features that this machine lacks to run `target`; empty if it can."""
     if target.arch not in ("any", host_arch()):
         return [f"an {target.arch} CPU"]
     have = host_features()
@@ -265,20 +265,20 @@ def missing(target: CpuTarget) -> list[str]:
 
 @functools.cache
 def _amx() -> bool:
-    """Ask the system for the tile registers, which Linux gives to processes that ask (for good)."""
+    """Request the tile registers from Linux, which grants them for the process's lifetime."""
     if platform.system() != "Linux":
         return False
-    arch_prctl, ask, tile_data = 158, 0x1023, 18
-    return ctypes.CDLL(None).syscall(arch_prctl, ask, tile_data) == 0
+    arch_prctl, request, tile_data = 158, 0x1023, 18
+    return ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0
 
 
 def runnable() -> list[CpuTarget]:
-    """Every target that this machine can run, least capable first."""
+    """List the targets that this machine can run, least capable first."""
     return [target for target in TARGETS.values() if not missing(target)]
 
 
 def slower_than(target: CpuTarget) -> str | None:
-    """The target that is faster here although it needs less; None: there is none.
+    """Return the target that is faster here although it needs less; None if there is none.
 
     ``vdpbf16ps`` does half as many operations per second as fp32 FMA on the Xeons that were tried
     (family 6, models 167 and 207: 172 against 353 GFLOP/s), twice as many on Zen 4 and 5.
@@ -287,13 +287,13 @@ def slower_than(target: CpuTarget) -> str | None:
 
 
 def detect() -> CpuTarget:
-    """The fastest target of this machine: the most capable one, but see `slower_than`."""
+    """Return the fastest target of this machine: the most capable one, except for `slower_than`."""
     best = runnable()[-1]
     return TARGETS[slower_than(best) or best.name]
 
 
 def chosen(name: str | None = None) -> CpuTarget:
-    """The target called `name`, else the one that TRIPLEPOINT_TARGET names, else the best one.
+    """Return the target called `name`, else that of TRIPLEPOINT_TARGET, else the best one.
 
     Raises:
         TargetError: unknown name, or this machine cannot run it; says so if the variable has it.

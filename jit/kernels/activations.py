@@ -1,4 +1,4 @@
-"""RMSNorm and int8 quantization of activations; what norms or bounds without a product.
+"""RMSNorm, int8 quantization of activations, and elementwise activations and bounds.
 
     y = x / sqrt(mean(x^2) + eps) * weight                          (RMSNorm)
     d = max|y| / 127,  q = round(y / d)              (per block of 32, or per 8 blocks for K-quants)
@@ -31,13 +31,13 @@ Kind = Literal["float", "zero", "factors", "pairs32", "pairs16"]
 GROUPS = (4, 2, 1)  # blocks of ``factors`` that share a scale; the first that divides the row
 FACTOR = 1024  # largest one: sums of 32 products of bytes, times it, fit in 31 bits
 STEP = (1 + 2**-7) / (127 * (FACTOR - 1))
-LEAST_STEP_BITS = 7 << 23  # of 2^-120: what is smaller than 127 of it has few values, not none
+MIN_STEP_BITS = 7 << 23  # of 2^-120: what is smaller than 127 of it has few values, not none
 TINY = 1e-36  # a block whose values are all smaller counts as zeros: 127 / d would overflow
 UNROLL = 4  # independent sums, so one FMA need not wait for the last
 
 
 class ActivationFormat(NamedTuple):
-    """How an activation must be prepared for a matrix.
+    """The form in which a matrix takes activations.
 
     Attributes:
         kind: float32 as it is, or int8 blocks whose second field is the zero point's share
@@ -96,7 +96,7 @@ def prepare(
             target = out.at(token * blocks * BLOCK_BYTES)
 
             def each(step: Callable[[Ptr, list[list[Value]]], None]) -> None:
-                """`step` with where some blocks go, and with their values."""
+                """Call `step` with the address and values of groups of blocks."""
                 alone = 1 if kind == "factors" else 8 if k.target.registers >= 32 else 4
                 together = alone if group == 1 else group
                 whole = blocks // together * together
@@ -129,7 +129,7 @@ def add_norm(
     *,
     scaled: bool = False,
 ) -> None:
-    """x += rmsnorm(y); unit = token. x [tokens, x_stride], y [tokens, y_stride], as `prepare`.
+    """Add a norm: x += rmsnorm(y); unit = token. x, y [tokens, x_stride or y_stride], as `prepare`.
 
     With `scaled` the sum is multiplied by `scale`.
     """
@@ -145,7 +145,7 @@ def add_norm(
 
 @kernel
 def add_bias(k: Kernel, x: F32s, bias: F32s, x_stride: I64, padded: I64) -> None:
-    """x += bias; unit = token. x [tokens, x_stride], bias [padded]."""
+    """Add a bias: x += bias; unit = token. x [tokens, x_stride], bias [padded]."""
     lanes = k.lanes
     with k.units("token") as token:
         row = x.at(token * x_stride)
@@ -165,7 +165,7 @@ def gate_heads(
     head_dim: int,
     gates: int,
 ) -> None:
-    """x = softplus(gate) * x; unit = (token, head), head fastest.
+    """Gate heads: x = softplus(gate) * x; unit = (token, head), head fastest.
 
     x [tokens, x_stride] has `heads` heads of `head_dim`, a multiple of 32. gate [tokens,
     gate_stride] has `gates` values for a head: one, or one for each dim.
@@ -183,7 +183,7 @@ def gate_heads(
 
 @kernel
 def gelu_times(k: Kernel, x: F32s, y: F32s, x_stride: I64, y_stride: I64, padded: I64) -> None:
-    """x = gelu(x) * y; unit = token. x [tokens, x_stride], y [tokens, y_stride]."""
+    """Multiply by GELU: x = gelu(x) * y; unit = token. x, y [tokens, x_stride or y_stride]."""
     lanes = k.lanes
     with k.units("token") as token:
         row, other = x.at(token * x_stride), y.at(token * y_stride)
@@ -195,7 +195,7 @@ def gelu_times(k: Kernel, x: F32s, y: F32s, x_stride: I64, y_stride: I64, padded
 
 @kernel
 def square(k: Kernel, x: F32s, x_stride: I64, padded: I64) -> None:
-    """x = relu(x)^2; unit = row. x [rows, x_stride]."""
+    """Square the positive part: x = relu(x)^2; unit = row. x [rows, x_stride]."""
     lanes = k.lanes
     with k.units("row") as unit:
         row = x.at(unit * x_stride)
@@ -207,7 +207,7 @@ def square(k: Kernel, x: F32s, x_stride: I64, padded: I64) -> None:
 
 @kernel
 def soft_cap(k: Kernel, x: F32s, stride: I64, parts: I64, cap: F32) -> None:
-    """x = cap tanh(x / cap); unit = (row, part): `parts` equal parts of `stride` values a row.
+    """Cap softly: x = cap tanh(x / cap); unit = (row, part), `parts` of `stride` values a row.
 
     A part must be a multiple of the lanes.
     """
@@ -224,7 +224,7 @@ def soft_cap(k: Kernel, x: F32s, stride: I64, parts: I64, cap: F32) -> None:
 def gate_by_queries(
     k: Kernel, x: F32s, gates: F32s, x_stride: I64, gate_stride: I64, *, heads: int, dim: int
 ) -> None:
-    """x *= sigmoid(gate); unit = (row, head), head fastest.
+    """Gate heads by their queries: x *= sigmoid(gate); unit = (row, head), head fastest.
 
     x float32 [rows, x_stride] has `dim` values of each head; gates [rows, gate_stride] has twice as
     many, of which the second half gates.
@@ -239,7 +239,7 @@ def gate_by_queries(
 
 
 def _norm_scale(k: Kernel, row, width: Value, padded: Value, eps: Value) -> Value:
-    """1 / sqrt(mean(x^2) + eps) of one row."""
+    """Return 1 / sqrt(mean(x^2) + eps) of one row."""
     lanes = k.lanes
     sums = [k.var(k.zeros(f32, lanes)) for _ in range(UNROLL)]
     with k.range(0, padded, step=lanes * UNROLL) as i:
@@ -251,7 +251,7 @@ def _norm_scale(k: Kernel, row, width: Value, padded: Value, eps: Value) -> Valu
 
 
 def _write_scales(kind: Kind, blocks: list[list[Value]], out: Ptr, *, shared: bool) -> None:
-    """The first fields of blocks of 32 float32 in registers, and 1 / d in place of the second.
+    """Write the first fields of blocks of 32 float32 in registers, and 1 / d into the second.
 
     What there is one of for each block is computed for all of them in one vector; `shared`: all of
     them have one scale.
@@ -261,12 +261,12 @@ def _write_scales(kind: Kind, blocks: list[list[Value]], out: Ptr, *, shared: bo
     magnitudes = [
         _folded([v.bitcast(i32) & 0x7FFFFFFF for v in values], _larger) for values in blocks
     ]
-    mosts = fold_each(magnitudes, _larger)
+    maxima = fold_each(magnitudes, _larger)
     if kind == "factors":
-        heads, inverses = _factors(mosts.bitcast(f32))
+        heads, inverses = _factors(maxima.bitcast(f32))
     else:
-        mosts = (mosts.hmax().splat(mosts.lanes) if shared else mosts).bitcast(f32)
-        heads, inverses = mosts * (1.0 / 127.0), (mosts > TINY).select(127.0 / mosts, 0.0)
+        maxima = (maxima.hmax().splat(maxima.lanes) if shared else maxima).bitcast(f32)
+        heads, inverses = maxima * (1.0 / 127.0), (maxima > TINY).select(127.0 / maxima, 0.0)
     for b in range(len(blocks)):
         block = out.at(b * BLOCK_BYTES).cast(f32)
         block.store(0, _lane(heads, b))
@@ -276,7 +276,7 @@ def _write_scales(kind: Kind, blocks: list[list[Value]], out: Ptr, *, shared: bo
 def _write_bytes(
     k: Kernel, kind: Kind, blocks: list[list[Value]], out: Ptr, zero_point: Value, base: Value
 ) -> None:
-    """The bytes of blocks whose scales are there, and their second fields."""
+    """Write the bytes and second fields of blocks whose scales are written."""
     lanes, count = k.lanes, len(blocks)
     halves: list[tuple[Value, Value]] = []
     for b, values in enumerate(blocks):
@@ -304,18 +304,18 @@ def _write_bytes(
         block.store(1, field * (block.load(0) & 0xFFFF) if kind == "factors" else field)
 
 
-def _factors(mosts: Value) -> tuple[Value, Value]:
-    """The first fields and 1 / d of blocks whose largest values are `mosts`, in one vector.
+def _factors(maxima: Value) -> tuple[Value, Value]:
+    """Return the first fields and 1 / d of blocks with maxima `maxima`, in one vector.
 
     The scale has 7 bits of a mantissa and is rounded up, so that no m exceeds `FACTOR`. As integers
     floats compare as they do by value, and a NaN stays one.
     """
-    most = mosts.bitcast(i32).hmax().bitcast(f32)
-    step = ((most * STEP).bitcast(i32).max(LEAST_STEP_BITS) & -65536).splat(mosts.lanes)
+    largest = maxima.bitcast(i32).hmax().bitcast(f32)
+    step = ((largest * STEP).bitcast(i32).max(MIN_STEP_BITS) & -65536).splat(maxima.lanes)
     limit = step.bitcast(f32) * 127.0
-    factors = (mosts / limit).min(FACTOR - 1.0).max(0.0).to(i32) + 1
+    factors = (maxima / limit).min(FACTOR - 1.0).max(0.0).to(i32) + 1
     heads = (step | factors).bitcast(f32)
-    first = _lane(heads, 0).splat(mosts.lanes)
+    first = _lane(heads, 0).splat(maxima.lanes)
     return heads, 1.0 / (first * factors.to(f32))
 
 
@@ -332,17 +332,17 @@ def _plus_i16(a: Value, b: Value) -> Value:
 
 
 def _pair(low: Value, high: Value) -> Value:
-    """Two int32 of 16 bits each in one."""
+    """Combine two int32 of 16 bits each into one."""
     return (low & 0xFFFF) | (high << 16)
 
 
 def _folded(vectors: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Lane by lane."""
+    """Combine vectors lane by lane."""
     return functools.reduce(combine, vectors)
 
 
 def fold_each(vectors: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """All lanes of each of n vectors combined, in any order: n lanes; n a power of two.
+    """Combine all lanes of each of n vectors, in any order: n lanes; n a power of two.
 
     Two vectors at a time become one, with half as many lanes of each.
     """
@@ -368,12 +368,12 @@ def _lane(value: Value, lane: int) -> Value:
 
 
 def group_of(blocks: int) -> int:
-    """Blocks of ``factors`` that share a scale in rows of `blocks` blocks."""
+    """Return how many blocks of ``factors`` share a scale in rows of `blocks` blocks."""
     return next(group for group in GROUPS if blocks % group == 0)
 
 
 def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
-    """x float [tokens, width] -> float32 of the same shape."""
+    """Compute RMSNorm: x float [tokens, width] -> float32 of the same shape."""
     wide = x.astype(np.float64)
     scale = 1 / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + eps)
     return (wide * scale * weight).astype(np.float32)
@@ -382,7 +382,7 @@ def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarr
 def quantize_reference(
     y: np.ndarray, zero_point: int, group: int = 1, kind: Kind = "zero", base: int = 0
 ) -> np.ndarray:
-    """y float32 [tokens, K], K a multiple of 32 * group -> uint8 [tokens, K / 32, 40].
+    """Quantize y float32 [tokens, K], K a multiple of 32 * group -> uint8 [tokens, K / 32, 40].
 
     The second field of odd blocks means nothing for `pairs32`; it is 0 here. A block with a value
     that is not finite gets a d that is not finite; its q mean nothing.
@@ -390,20 +390,20 @@ def quantize_reference(
     blocks = y.reshape(len(y), -1, BLOCK).astype(np.float32)
     if kind == "factors":
         return _factors_reference(blocks, zero_point, group)
-    most = np.abs(blocks).max(axis=-1).reshape(len(y), -1, group).max(axis=-1)
-    most = np.repeat(most, group, axis=1)[..., None]
+    peak = np.abs(blocks).max(axis=-1).reshape(len(y), -1, group).max(axis=-1)
+    peak = np.repeat(peak, group, axis=1)[..., None]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        inverse = np.where(most > TINY, np.float32(127) / most, np.float32(0)).astype(np.float32)
+        inverse = np.where(peak > TINY, np.float32(127) / peak, np.float32(0)).astype(np.float32)
         q = np.rint(blocks * inverse).astype(np.int32)
     out = np.zeros((*blocks.shape[:2], BLOCK_BYTES), np.uint8)
-    out[..., :4] = (most * np.float32(1 / 127)).astype(np.float32).view(np.uint8)
+    out[..., :4] = (peak * np.float32(1 / 127)).astype(np.float32).view(np.uint8)
     out[..., 4:8] = field_reference(q, zero_point, kind, base)[..., None].view(np.uint8)
     out[..., 8:] = q.astype(np.int8).view(np.uint8)
     return out
 
 
 def field_reference(q: np.ndarray, zero_point: int, kind: Kind, base: int = 0) -> np.ndarray:
-    """Second fields of blocks q int32 [tokens, blocks, 32] -> int32 [tokens, blocks]."""
+    """Compute the second fields: q int32 [tokens, blocks, 32] -> int32 [tokens, blocks]."""
     whole = q.sum(axis=-1, dtype=np.int32)
     if kind == "zero":
         return base - zero_point * whole
@@ -416,11 +416,11 @@ def field_reference(q: np.ndarray, zero_point: int, kind: Kind, base: int = 0) -
 
 
 def _factors_reference(blocks: np.ndarray, zero_point: int, group: int) -> np.ndarray:
-    most = np.abs(blocks).max(axis=-1).reshape(len(blocks), -1, group)
-    step = (most.max(axis=-1, keepdims=True) * np.float32(STEP)).view(np.int32)
-    step = np.maximum(step, LEAST_STEP_BITS) & -65536
+    largest = np.abs(blocks).max(axis=-1).reshape(len(blocks), -1, group)
+    step = (largest.max(axis=-1, keepdims=True) * np.float32(STEP)).view(np.int32)
+    step = np.maximum(step, MIN_STEP_BITS) & -65536
     with np.errstate(invalid="ignore"):
-        ratio = most / (step.view(np.float32) * np.float32(127))
+        ratio = largest / (step.view(np.float32) * np.float32(127))
         m = np.fmax(np.fmin(ratio, np.float32(FACTOR - 1)), 0).astype(np.int32) + 1
     heads = (step | m).reshape(*blocks.shape[:2], 1)
     m = m.reshape(heads.shape)
@@ -435,7 +435,7 @@ def _factors_reference(blocks: np.ndarray, zero_point: int, group: int) -> np.nd
 
 
 def _scales(blocks: np.ndarray, group: int) -> np.ndarray:
-    """d of blocks of ``factors``: float32 [tokens, blocks, 1]."""
+    """Compute d of blocks of ``factors``: float32 [tokens, blocks, 1]."""
     heads = blocks[..., :4].copy().view(np.int32)
     first = np.repeat(heads[:, ::group].view(np.float32), group, axis=1)
     with np.errstate(invalid="ignore"):
@@ -443,7 +443,7 @@ def _scales(blocks: np.ndarray, group: int) -> np.ndarray:
 
 
 def dequantize_reference(blocks: np.ndarray, form: ActivationFormat | None = None) -> np.ndarray:
-    """The values that quantized blocks stand for: float32 [tokens, K]."""
+    """Dequantize blocks: float32 [tokens, K]."""
     if form is not None and form.kind == "factors":
         d = _scales(blocks, form.group)
     else:

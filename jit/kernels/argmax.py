@@ -1,4 +1,4 @@
-"""Greedy choice over the vocabulary, each row under a mask of its own: the first of the largest."""
+"""Greedy choice over the vocabulary: the first of the largest allowed logits of each row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def argmax_part(
     where: I64s,
     count: I64,
 ) -> None:
-    """Unit = (row, slice), slice fastest: the slice's largest allowed logit and its index.
+    """Find a slice's largest allowed logit and its index; unit = (row, slice), slice fastest.
 
     logits: float32 [rows, stride]; the first row that is looked at is row[0]. mask: int32
     [rows, mask_stride], one bit for each token, used for rows whose use_mask is not 0. best, where:
@@ -48,16 +48,16 @@ def argmax_part(
                 usable = bit.ne(0) & (at < count.to(i32).splat(lanes)) & (x > largest.value)
                 largest.set(usable.select(x, largest.value))
                 index.set(usable.select(at, index.value))
-        most = largest.value.hmax()
+        maximum = largest.value.hmax()
         # Among lanes that hold the maximum, the smallest index.
-        ties = largest.value.eq(most.splat(lanes)).select(index.value, 0x7FFFFFFF)
-        best.store(number * PARTS + part, most)
+        ties = largest.value.eq(maximum.splat(lanes)).select(index.value, 0x7FFFFFFF)
+        best.store(number * PARTS + part, maximum)
         where.store(number * PARTS + part, ties.fold(lambda a, b: a.min(b)).to(i64))
 
 
 @kernel
 def argmax_final(k: Kernel, best: F32s, where: I64s, out: I64s, row: I64s) -> None:
-    """Unit = row, from row[0] on: out[row] = the best of its PARTS candidates; -1: none allowed."""
+    """Set out[row] to the best of its candidates; -1: none allowed. Unit = row, from row[0] on."""
     with k.units() as unit:
         number = row.load(0) + unit
         value, index = k.var(k.f32(NEVER)), k.var(k.const(-1, i64))
@@ -70,7 +70,7 @@ def argmax_final(k: Kernel, best: F32s, where: I64s, out: I64s, row: I64s) -> No
 
 
 def reference(logits: np.ndarray, allowed: np.ndarray | None = None) -> int:
-    """logits float32 [n], allowed bool [n] -> index of the first largest allowed, or -1."""
+    """Find the first largest: logits float32 [n], allowed bool [n] -> its index, or -1."""
     if allowed is None:
         return int(np.argmax(logits))
     if not allowed.any():

@@ -41,7 +41,7 @@ from .batch import (
     COUNT,
     FIRST,
     FROM,
-    ROW_PLACE,
+    ROW_INDEX,
     ROW_POSITION,
     ROW_SLOTS,
     START,
@@ -65,17 +65,17 @@ Products = FloatProducts | ByteProducts | TileProducts
 
 
 def token_tile(group: int) -> int:
-    """Most tokens of a tile: enough rows to reuse each load of the cache, few enough for L2."""
+    """Return the maximum tokens of a tile: enough rows to reuse cache loads, few enough for L2."""
     return max(1, 32 // group)
 
 
 def joined_tile(group: int) -> int:
-    """Most tokens of a tile of several sequences: memory counts for more than L2."""
+    """Return the maximum tokens of a tile of several sequences: memory counts for more than L2."""
     return max(token_tile(group), JOINED_ROWS // group)
 
 
 def scratch_bytes(group: int, head_dim: int, value_dim: int = 0) -> int:
-    """Bytes of scratch that one thread needs; value_dim: as for `attention`."""
+    """Return the bytes of scratch of one thread; value_dim: as for `attention`."""
     rows, out_dim = padded(joined_tile(group) * group), value_dim or head_dim
     words = 2 * CHUNK + out_dim + 4 + head_dim // 2
     return 4 * rows * words + 256 + (piece_bytes() if value_dim else 0)
@@ -105,7 +105,7 @@ def attention(
     value_dim: int = 0,
     first: int = 0,
 ) -> None:
-    """Unit = (tile, kv head), kv head fastest. tiles, rows: as `batch.py` has them.
+    """Attend to the cache; unit = (tile, kv head), kv head fastest. tiles, rows: as in `batch.py`.
 
     `q` as `rope_store` writes it; pages, tables and offsets as in `kvcache.py`; `out` float32
     [tokens, out_stride]; `scratch` is this thread's own. sinks: float32 [heads], read with `sink`.
@@ -133,19 +133,19 @@ def attention(
 
 
 class ChunkSink(Protocol):
-    """Where a chunk's result for a row goes: its maximum and sum, then its products."""
+    """The consumer of a chunk's result for a row: its maximum and sum, then its products."""
 
-    def chunk(self, row: Value, most: Value, total: Value, unit: Callable[[], Value]) -> None:
-        """The chunk's m_c and l_c; its products count `unit` each, which is best asked for last."""
+    def chunk(self, row: Value, maximum: Value, total: Value, unit: Callable[[], Value]) -> None:
+        """Take the chunk's m_c and l_c; its products count `unit` each: read that last."""
         ...
 
     def row(self, row: Value) -> Callable[[Value | int, Value], None]:
-        """What takes the product of the vector of dims from `dim` on."""
+        """Return the function that takes a row's product of the vector of dims from `dim` on."""
         ...
 
 
 class KVReader:
-    """Rows of token tiles on their way through the cache, whoever puts the chunks together.
+    """The traversal of the cache by rows of token tiles, independent of how chunks are merged.
 
     `sums` and `stats` have room for the rows of a tile.
     """
@@ -176,13 +176,13 @@ class KVReader:
         self.kv_heads, self.group, self.window, self.cap = kv_heads, group, window, cap
         self.out_dim, self.shared = value_dim or head_dim, value_dim > 0
         self.words = head_words(kv, head_dim, "k"), head_words(kv, head_dim, "v")
-        rows_most = padded(joined_tile(group) * group)
+        max_rows = padded(joined_tile(group) * group)
         self.scores = scratch.cast(f32)
-        self.probs = self.scores.at(rows_most * CHUNK).cast(i32)
-        self.sums = self.scores.at(rows_most * 2 * CHUNK)
-        self.stats = self.sums.at(rows_most * self.out_dim)
-        queries = self.stats.at(rows_most * 4).cast(i32)
-        piece = queries.at(rows_most * (head_dim // 2)) if self.shared else None
+        self.probs = self.scores.at(max_rows * CHUNK).cast(i32)
+        self.sums = self.scores.at(max_rows * 2 * CHUNK)
+        self.stats = self.sums.at(max_rows * self.out_dim)
+        queries = self.stats.at(max_rows * 4).cast(i32)
+        piece = queries.at(max_rows * (head_dim // 2)) if self.shared else None
         if bf16_tiles(k.target, kv, head_dim):
             self.products = TileProducts(k, head_dim, self.out_dim, queries, piece)
         else:
@@ -190,17 +190,17 @@ class KVReader:
             self.products = kind(k, head_dim, self.out_dim, kv, piece)
 
     def ready(self) -> AbstractContextManager[None]:
-        """What the products have to set up, for what is written inside."""
+        """Set up the products for the code inside."""
         products = self.products
         return products.ready() if isinstance(products, TileProducts) else nullcontext()
 
     def tile(self, number: Value, head: Value) -> Tile:
-        """The rows of one KV head in one tile of the pass."""
+        """Return the rows of one KV head in one tile of the pass."""
         slots = self.tiles.at(number * TILE_SLOTS)
         return Tile(self, slots, head, slots.load(FIRST), slots.load(COUNT) * self.group)
 
     def walk(self, slots: Ptr, head: Value, following: tuple[Ptr, Value] | None = None) -> Walk:
-        """The walk that an entry of `tiles` is, and the entry and head of what comes after it."""
+        """Return the walk of an entry of `tiles`, and the entry and head that follow it."""
         first, tokens, start, until = (slots.load(n) for n in (FIRST, COUNT, START, UNTIL))
         seen = (until > 0).select(until * CHUNK, start + tokens)
         after, next_head = following or (slots, head + 1)
@@ -210,27 +210,27 @@ class KVReader:
         )  # fmt: skip
 
     def lowest(self, slots: Ptr) -> Value:
-        """The first chunk of an entry of `tiles`."""
+        """Return the first chunk of an entry of `tiles`."""
         return lowest_chunk(self.k, slots, self.window)
 
     def table(self, slots: Ptr) -> Ptr:
-        """The page table of an entry of `tiles`."""
+        """Return the page table of an entry of `tiles`."""
         return self.pages.at(slots.load(TABLE))
 
-    def row_at(self, place: Value) -> Value:
-        """The row of the pass at that place."""
-        return self.rows.load(place * ROW_SLOTS + ROW_PLACE)
+    def row_at(self, index: Value) -> Value:
+        """Return the pass's row number at that index."""
+        return self.rows.load(index * ROW_SLOTS + ROW_INDEX)
 
 
 def lowest_chunk(k: Kernel, slots: Ptr, window: int) -> Value:
-    """The first chunk of an entry of `tiles` that gives anything to its rows."""
+    """Return the first chunk of an entry of `tiles` that is visible to its rows."""
     begin = slots.load(FROM)
     return begin.max((slots.load(START) - (window - 1)).max(0) // CHUNK) if window else begin
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """See `KVReader.tile`. `first`: the place of its first token."""
+    """Rows of one KV head; see `KVReader.tile`. `first`: the index of its first token."""
 
     reader: KVReader
     slots: Ptr
@@ -240,7 +240,7 @@ class Tile:
 
     @contextmanager
     def walks(self) -> Iterator[Walk]:
-        """Its walks, one after the other: a loop around what is written inside."""
+        """Loop over the tile's walks."""
         reader, k = self.reader, self.reader.k
         count = self.slots.load(WALKS)
         joined = reader.tiles.at(self.slots.load(FROM) * TILE_SLOTS)
@@ -254,7 +254,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Rows that meet the chunks from `lowest` up to position `seen` together.
+    """Rows that share the chunks from `lowest` up to position `end`.
 
     first: the place of the first token, whose position is `start` where not all see all of it.
     pages: the page table; following: that, the first chunk and the head of what comes after.
@@ -271,22 +271,22 @@ class Walk:
     following: tuple[Ptr, Value, Value]
 
     def query(self, row: Value) -> Ptr:
-        """Row (token, member) of this KV head in q [tokens, heads, words]."""
+        """Return row (token, member) of this KV head in q [tokens, heads, words]."""
         reader = self.reader
         token, member = reader.row_at(self.first + row // reader.group), row % reader.group
         at = (token * reader.kv_heads + self.head) * reader.group + member
         return reader.q.cast(i32).at(at * reader.products.query_words)
 
     def limit(self, row: Value, chunk: Value) -> Value:
-        """Up to which position of the chunk a row sees; as many or more than it has: all."""
+        """Return how many of a chunk's positions a row sees; its size or more means all."""
         reader, token = self.reader, row // self.reader.group
         if not reader.window:
             return self.start - chunk + token + 1
-        place = reader.row_at(self.first + token)  # a walk of many may begin before each window
-        return reader.rows.load(place * ROW_SLOTS + ROW_POSITION) - chunk + 1
+        number = reader.row_at(self.first + token)  # a walk of many may begin before each window
+        return reader.rows.load(number * ROW_SLOTS + ROW_POSITION) - chunk + 1
 
     def attend_chunk(self, chunk: Value, into: ChunkSink) -> None:
-        """Scores, softmax and products of the chunk that begins at position `chunk`."""
+        """Compute scores, softmax and products of the chunk that begins at position `chunk`."""
         reader, k, rows = self.reader, self.reader.k, self.rows
         products, (k_offset, v_offset) = reader.products, reader.offsets
         key_words, value_words = reader.words
@@ -335,7 +335,7 @@ class _Rows:
     def blocks(
         self, k: Kernel, limits: Sequence[Value], name: str
     ) -> Iterator[tuple[Value, list[Value | None]]]:
-        """Loops over the blocks of lanes: one, and what of it each row sees that ends at `limits`.
+        """Loop over blocks of lanes; yield each, and a function: row's limit -> visible lanes.
 
         None: all of it, which is a loop of its own, between those of blocks that are seen in part.
         """
@@ -356,7 +356,7 @@ class _Rows:
                 yield block, [None if whole else self._inside(k, block, end) for end in ends]
 
     def _inside(self, k: Kernel, block: Value, limit: Value) -> Value:
-        """Which positions of a block of lanes a row sees that ends at `limit`."""
+        """Return which positions of a block of lanes a row with that limit sees."""
         at = k.iota(k.lanes) + (block * k.lanes).to(i32).splat(k.lanes)
         within = at < limit
         if self.window:
@@ -375,7 +375,7 @@ def _softmax(
     into: ChunkSink,
     part: _Rows,
 ) -> None:
-    """Scores of a chunk -> probabilities relative to the chunk's maximum, which `into` gets."""
+    """Turn a chunk's scores into probabilities relative to its maximum, which `into` receives."""
     lanes, blocks = k.lanes, (part.count + (k.lanes - 1)) // k.lanes
 
     def row_tile(first: Value, n_rows: int) -> None:
@@ -388,32 +388,32 @@ def _softmax(
         ]
         largest = [k.var(k.f32(NEVER, lanes)) for _ in rows]
         for b, seen in part.blocks(k, limits, "max"):
-            for line, inside, most in zip(lines, seen, largest, strict=True):
+            for line, inside, maximum in zip(lines, seen, largest, strict=True):
                 score = line.load(b * lanes, lanes)
                 if part.cap:
                     score = tanh(k, score * (1 / part.cap)) * part.cap
                     line.store(b * lanes, score)
                 score = score if inside is None else inside.select(score, NEVER)
-                most.set(larger(score, most.value))
-        mosts = [most.value.fold(larger) for most in largest]
+                maximum.set(larger(score, maximum.value))
+        maxima = [maximum.value.fold(larger) for maximum in largest]
         totals = [k.var(k.zeros(f32, lanes)) for _ in rows]
         for b, seen in part.blocks(k, limits, "exp"):
             scores_here = [line.load(b * lanes, lanes) for line in lines]
-            below = [x - most.splat(lanes) for x, most in zip(scores_here, mosts, strict=True)]
+            below = [x - top.splat(lanes) for x, top in zip(scores_here, maxima, strict=True)]
             ps = exp_below_each(k, below)
             for p, inside, total, out in zip(ps, seen, totals, outs, strict=True):
                 p = p if inside is None else inside.select(p, 0.0)
                 total.set(total.value + p)
                 out.put(b, p, inside)
-        for row, most, total, out in zip(rows, mosts, totals, outs, strict=True):
-            into.chunk(row, most, total.value.hsum(), partial(out.finish, blocks))
+        for row, maximum, total, out in zip(rows, maxima, totals, outs, strict=True):
+            into.chunk(row, maximum, total.value.hsum(), partial(out.finish, blocks))
 
     for_tiles(k, part.rows, TOGETHER, row_tile)
 
 
 @dataclass(frozen=True, slots=True)
 class OnlineSoftmax:
-    """The running maximum, sum and products of rows, into which chunks are merged one by one.
+    """The running maximum, sum and products of rows; chunks are merged one by one.
 
     sums: float32 [rows, head_dim]; stats: float32 [rows, 4].
     """
@@ -424,24 +424,24 @@ class OnlineSoftmax:
     head_dim: int
 
     def behind(self, rows: Value) -> OnlineSoftmax:
-        """The same without so many rows."""
+        """Return the same without the first `rows` rows."""
         sums, stats = self.sums.at(rows * self.head_dim), self.stats.at(rows * 4)
         return OnlineSoftmax(self.k, sums, stats, self.head_dim)
 
     def clear(self, row: Value, sink: Ptr | None = None) -> None:
-        """Nothing was seen yet, but the head's sink if it has one."""
+        """Reset a row: no positions seen, except for the head's sink if it has one."""
         k = self.k
         self.stats.store(row * 4 + _M, sink.load(0) if sink else k.f32(NEVER))
         self.stats.store(row * 4 + _L, k.f32(1 if sink else 0))
         with k.range(0, self.head_dim, step=k.lanes, name="dim") as d:
             self.sums.store(row * self.head_dim + d, k.zeros(f32, k.lanes))
 
-    def chunk(self, row: Value, most: Value, total: Value, unit: Callable[[], Value]) -> None:
-        """m and l of a row after a chunk, and the factors of its products."""
+    def chunk(self, row: Value, maximum: Value, total: Value, unit: Callable[[], Value]) -> None:
+        """Take m and l of a row after a chunk, and the factors of its products."""
         k, stats, lanes = self.k, self.stats, self.k.lanes
         old = stats.load(row * 4 + _M)
-        m = old.max(most)
-        both = exp_below_each(k, [(old - m).splat(lanes), (most - m).splat(lanes)])
+        m = old.max(maximum)
+        both = exp_below_each(k, [(old - m).splat(lanes), (maximum - m).splat(lanes)])
         keep, add = (e.at(0) for e in both)
         stats.store(row * 4 + _M, m)
         stats.store(row * 4 + _L, k.fma(stats.load(row * 4 + _L), keep, total * add))
@@ -449,7 +449,7 @@ class OnlineSoftmax:
         stats.store(row * 4 + _NEW, add * unit())
 
     def row(self, row: Value) -> Callable[[Value | int, Value], None]:
-        """Adds a chunk's products to the running sums: o' = o old + o_c new."""
+        """Return a function that adds a chunk's products to the sums: o' = o old + o_c new."""
         k, lanes = self.k, self.k.lanes
         old = self.stats.splat(row * 4 + _OLD, lanes)
         new = self.stats.splat(row * 4 + _NEW, lanes)
@@ -461,7 +461,7 @@ class OnlineSoftmax:
         return add
 
     def write(self, row: Value, out: Ptr) -> None:
-        """o / l to `out`: float32 [head_dim]."""
+        """Write o / l to `out`: float32 [head_dim]."""
         k = self.k
         inverse = (1.0 / self.stats.load(row * 4 + _L)).splat(k.lanes)
         with k.range(0, self.head_dim, step=k.lanes, name="dim") as d:
@@ -478,7 +478,7 @@ def reference(
     sinks: np.ndarray | None = None,
     first: int = 0,
 ) -> np.ndarray:
-    """q float [tokens, heads, dim] (scaled), keys and values [positions, kv heads, dim].
+    """Attend: q float [tokens, heads, dim] (scaled), keys and values [positions, kv heads, dim].
 
     Token t attends to positions 0 … start + t, or the last `window` of them; returns float32
     [tokens, heads, dim of values]. sinks: float [heads]. first: the first that is seen.
@@ -493,8 +493,8 @@ def reference(
             s = keys[seen, h // group].astype(np.float64) @ q[t, h].astype(np.float64)
             s = cap * np.tanh(s / cap) if cap else s
             sink = -np.inf if sinks is None else float(sinks[h])
-            most = max(s.max(), sink)
-            p = np.exp(s - most)
-            p /= p.sum() + np.exp(sink - most)
+            maximum = max(s.max(), sink)
+            p = np.exp(s - maximum)
+            p /= p.sum() + np.exp(sink - maximum)
             out[t, h] = p @ values[seen, h // group].astype(np.float64)
     return out.astype(np.float32)

@@ -21,7 +21,7 @@ LINE_WORDS = 16
 
 
 class Merge(Protocol):
-    """Where the products with the values go; see `attention.py`."""
+    """The consumer of the products with the values; see `attention.py`."""
 
     def row(self, row: Value) -> Callable[[Value | int, Value], None]: ...
 
@@ -31,7 +31,7 @@ RowAt = Callable[[Value], Ptr]
 
 
 class Following(NamedTuple):
-    """Keys or values that will be read next, of so many positions."""
+    """The keys or values to read next, `count` positions of them."""
 
     part: Ptr
     positions: Value
@@ -39,20 +39,20 @@ class Following(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Tiling:
-    """Register tiles: sums of so many rows and vectors leave room for the loads and one broadcast.
+    """Register tiles whose sums leave room for the loads and one broadcast.
 
-    asks: how many lines a step asks for (`Ahead`), by the rows of the tile. least: the fewest rows
-    of any tile, for the code that is emitted.
+    lines_per_step: lines a step prefetches (`Ahead`), by the rows of the tile. min_rows: of any
+    tile, for the code that is emitted.
     """
 
     rows: int
     vectors: int
-    asks: Mapping[int, int]
-    least: int = 1
+    lines_per_step: Mapping[int, int]
+    min_rows: int = 1
 
 
 def _tilings(k: Kernel) -> tuple[_Tiling, ...]:
-    """One for all numbers of rows, or one for few rows, which wait for memory, and one for more.
+    """Return one tiling, or one for few rows, which are memory-bound, and one for more.
 
     A step asks for as many lines as it reads, so that a chunk asks for all of what follows. Where
     several tiles of rows read the same, or arithmetic takes longest, fewer are enough. On a Zen 4
@@ -67,7 +67,7 @@ def _tilings(k: Kernel) -> tuple[_Tiling, ...]:
     if k.target.registers < 32:
         return (_Tiling(4, 2, dict.fromkeys(range(1, 5), lines(2))),)
     few = _Tiling(2, 8, {1: lines(8), 2: lines(8)})
-    return few, _Tiling(6, 4, {3: lines(4), 4: lines(4), 5: 1, 6: 1}, least=3)
+    return few, _Tiling(6, 4, {3: lines(4), 4: lines(4), 5: 1, 6: 1}, min_rows=3)
 
 
 def turn_values(
@@ -80,7 +80,7 @@ def turn_values(
     piece: Ptr,
     step: int = 2,
 ) -> None:
-    """So many vectors of dims of a chunk's keys, to `piece` as values lie; see `key_values.py`."""
+    """Transpose vectors of dims of a chunk's keys into `piece`, laid out as values are."""
     lanes = k.lanes
     each = lanes // step  # words of dims in a vector of them
     with k.range(0, (count + (lanes - 1)) // lanes, name="turned") as block:
@@ -100,7 +100,7 @@ class FloatProducts:
         kv: KVFormat,
         piece: Ptr | None = None,
     ) -> None:
-        """piece: scratch for values that are the first dims of keys; see `key_values.py`."""
+        """Set up products; piece: scratch for values that are dims of keys (`key_values.py`)."""
         self.k = k
         self.piece = piece
         self.value_dim = value_dim
@@ -114,7 +114,7 @@ class FloatProducts:
         self.tilings = _tilings(k)
 
     def _tiled(self, rows: Value) -> Iterator[_Tiling]:
-        """What is written inside is emitted for each of the tilings."""
+        """Emit the code inside for each of the tilings."""
         few, more = self.tilings[0], self.tilings[-1]
         if few is more:
             yield few
@@ -127,7 +127,7 @@ class FloatProducts:
     def qk(
         self, query: RowAt, keys: Ptr, scores: Ptr, rows: Value, count: Value, after: Following
     ) -> None:
-        """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
+        """Compute scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
         `after` is what will be read next.
         """
@@ -142,7 +142,7 @@ class FloatProducts:
                 lines = [query(first_row + r) for r in range(n_rows)]
                 sums = self._sums(n_rows, vectors)
                 with k.range(0, self.key_words, name="dim") as d:
-                    ahead.ask(tiling.asks[n_rows])
+                    ahead.prefetch(tiling.lines_per_step[n_rows])
                     loaded = [p.load(d * lanes, lanes) for p in at]
                     for line, totals in zip(lines, sums, strict=True):
                         self._step(line, d, loaded, totals)
@@ -151,19 +151,19 @@ class FloatProducts:
                         where = (first_row + r) * PAGE + (first_block + n) * lanes
                         scores.store(where, total.value)
 
-            for_tiles(k, rows, tiling.rows, row_tile, tiling.least)
+            for_tiles(k, rows, tiling.rows, row_tile, tiling.min_rows)
 
         for tiling in self._tiled(rows):
             for_tiles(k, blocks, tiling.vectors, partial(block_tile, tiling=tiling))
 
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> FloatRow:
-        """Takes one row's probabilities, in the form that `pv` multiplies."""
+        """Return the writer of one row's probabilities, in the form that `pv` multiplies."""
         return FloatRow(self.k, out, self.pairs)
 
     def pv(
         self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Following
     ) -> None:
-        """Probabilities [rows, count] . values [count, dims], to be merged into the sums.
+        """Compute probabilities [rows, count] . values [count, dims], merged into the sums.
 
         `after` is what will be read next.
         """
@@ -182,7 +182,7 @@ class FloatProducts:
                 lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
                 totals = self._sums(n_rows, vectors)
                 with k.range(0, steps, name="position") as s:
-                    ahead.ask(tiling.asks[n_rows])
+                    ahead.prefetch(tiling.lines_per_step[n_rows])
                     loaded = [base.load(s * width + n * lanes, lanes) for n in range(vectors)]
                     for line, mine in zip(lines, totals, strict=True):
                         self._step(line, s, loaded, mine)
@@ -196,15 +196,15 @@ class FloatProducts:
                     for n, total in enumerate(mine):
                         add((first + n) * lanes, total.value)
 
-            for_tiles(k, rows, tiling.rows, row_tile, tiling.least)
+            for_tiles(k, rows, tiling.rows, row_tile, tiling.min_rows)
 
         for tiling in self._tiled(rows):
-            most = min(tiling.vectors, vectors_all)
+            max_vectors = min(tiling.vectors, vectors_all)
             if self.piece is not None:
-                most = min(most, PIECE_DIMS // lanes)
-            whole = vectors_all // most * most
-            with k.range(0, whole, step=most, name="dims") as first:
-                dims_tile(first, most, tiling)
+                max_vectors = min(max_vectors, PIECE_DIMS // lanes)
+            whole = vectors_all // max_vectors * max_vectors
+            with k.range(0, whole, step=max_vectors, name="dims") as first:
+                dims_tile(first, max_vectors, tiling)
             if whole < vectors_all:
                 dims_tile(k.i64(whole), vectors_all - whole, tiling)
 
@@ -218,7 +218,7 @@ class FloatProducts:
         return [[self.k.var(zero) for _ in range(vectors)] for _ in range(rows)]
 
     def _step(self, line: Ptr, at: Value, loaded: list[Value], totals: list[Var]) -> None:
-        """One word of the shared dimension: one value, or a pair of bf16."""
+        """Add one word of the shared dimension: one value, or a pair of bf16."""
         k, lanes = self.k, self.k.lanes
         if self.pairs:
             x = line.splat(at, lanes)
@@ -236,7 +236,7 @@ class FloatProducts:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Asks for what will be read next, `words` int32 of it, a line at a time.
+    """A prefetcher of what is read next, `words` int32 of it, a line at a time.
 
     A chunk's keys and values do not fit into L1; without questions its first tile of rows waited
     for L3 (a Zen 5, 252 tokens behind 4,096: both products took 1.3 times as long).
@@ -246,7 +246,7 @@ class Ahead:
     words: Value
     at: Var
 
-    def ask(self, lines: int) -> None:
+    def prefetch(self, lines: int) -> None:
         at = self.at.value
         for n in range(lines):
             self.part.prefetch(at + n * LINE_WORDS, locality=2)
@@ -262,7 +262,7 @@ class FloatRow:
     pairs: bool
 
     def put(self, block: Value, p: Value, inside: Value | None) -> None:
-        """Probabilities of one vector of positions: 0, or what `exp` makes, which is normal."""
+        """Store the probabilities of one vector of positions: 0, or a normal result of `exp`."""
         lanes = p.lanes
         if self.pairs:
             self.out.store(block * (lanes // 2), bf16_pairs_of(self.k, p))
@@ -270,5 +270,5 @@ class FloatRow:
             self.out.cast(f32).store(block * lanes, p)
 
     def finish(self, blocks: Value) -> Value:
-        """What products with this row count."""
+        """Return the unit of products with this row."""
         return self.k.f32(1)

@@ -43,24 +43,24 @@ from .mathlib import round_to_int
 from .tiles import for_tiles
 
 HALF_BITS = 7  # of a probability in one byte: bytes that are the same, signed or not
-MOST = (1 << 2 * HALF_BITS) - 1
+MAX_Q = (1 << 2 * HALF_BITS) - 1
 AHEAD = 4096
 """int32 words between what is multiplied and what is asked for. Into L2: asked for 8 KiB ahead into
 L1, a token behind 4,096 took 1.2 times as long on a Zen 4, with AVX-512 longer than unasked."""
 
 
 class _Bytes:
-    """Dot products of four bytes: a probability is two bytes, each with a sum of its own."""
+    """Dot products of four bytes: a probability is two bytes, each with its own sum."""
 
     halves, words, unrolled = 2, 1, True  # words: int32 of four queries or of half probabilities
 
     def __init__(self, k: Kernel) -> None:
         self.key_dot = Dot(k)
         # Never kept in 16 bits: a chunk of products does not fit.
-        self.value_dot = Dot(k, most=(1 << HALF_BITS) - 1, steps=QUADS)
+        self.value_dot = Dot(k, max_q=(1 << HALF_BITS) - 1, steps=QUADS)
 
     def cached(self, data: Value) -> tuple[Value, ...]:
-        """Bytes of the cache in the form that meets queries and probabilities."""
+        """Return bytes of the cache in the form that queries and probabilities multiply."""
         return (data,)
 
     def with_query(self, acc: Value, keys: tuple[Value, ...], q: list[Value]) -> Value:
@@ -70,7 +70,7 @@ class _Bytes:
         return self.value_dot.step(acc, p[0], values[0])
 
     def total(self, sums: list[Value]) -> Value:
-        """The sums of the halves as one."""
+        """Combine the sums of both halves."""
         return (sums[0] << HALF_BITS) + sums[1]
 
 
@@ -98,7 +98,7 @@ class _Words:
 
 
 def word_dot(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
-    """acc[i] + a[2i] b[2i] + a[2i+1] b[2i+1]; a, b are int32 vectors that hold int16 pairs."""
+    """Add int16 products: acc[i] + a[2i] b[2i] + a[2i+1] b[2i+1]; a, b int32 [lanes] of pairs."""
     if k.target.dot != "portable":
         return dot_words(k, acc, a, b)
     # In this form LLVM finds `pmaddwd`.
@@ -118,7 +118,7 @@ class ByteProducts:
         kv: KVFormat = "q8",
         piece: Ptr | None = None,
     ) -> None:
-        """piece: scratch for values that are the first dims of keys; see `key_values.py`."""
+        """Set up products; piece: scratch for values that are dims of keys (`key_values.py`)."""
         self.k = k
         self.kv, self.piece = kv, piece
         self.head_dim, self.value_dim = head_dim, value_dim
@@ -132,7 +132,7 @@ class ByteProducts:
     def qk(
         self, query: RowAt, keys: Ptr, scores: Ptr, rows: Value, count: Value, after: Following
     ) -> None:
-        """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
+        """Compute scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
         `after` is what will be read next: memory should not wait for the softmax.
         """
@@ -161,7 +161,7 @@ class ByteProducts:
             for_tiles(k, rows, self.score_rows, row_tile)
 
     def _score_block(self, block: Ptr, queries: list[Ptr], sums: list[list[Var]]) -> None:
-        """Add what 32 dims of a tile of keys give."""
+        """Add the products of 32 dims of a tile of keys."""
         k, dots, lanes = self.k, self.dots, self.k.lanes
         vectors = range(len(sums[0]))
         words = block.at(len(vectors) * lanes // 2)
@@ -189,16 +189,16 @@ class ByteProducts:
                 total.set(k.fma(acc.value.to(f32), key_scale * scale, total.value))
 
     def _splats(self, line: Ptr, at: Value | int) -> list[Value]:
-        """The words of four queries or probabilities, each in every lane."""
+        """Return the words of four queries or probabilities, each in every lane."""
         return [line.splat(at + n, self.k.lanes) for n in range(self.dots.words)]
 
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> ByteRow:
-        """Takes one row's probabilities, in the form that `pv` multiplies."""
+        """Return the writer of one row's probabilities, in the form that `pv` multiplies."""
         largest = self.k.var(self.k.zeros(i32, self.k.lanes))
         return ByteRow(self.k, scores, out, partial(self._value_scales, values), largest)
 
     def _value_scales(self, values: Ptr, at: Value) -> Value:
-        """Scales of one vector of positions; where values lie in keys, those of the first dims."""
+        """Return the scales of a vector of positions; for values in keys, of the first dims."""
         if self.piece is None:
             return scales(self.k, values, at)
         positions = key_vectors(self.k.target) * self.k.lanes
@@ -208,7 +208,7 @@ class ByteProducts:
     def pv(
         self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Following
     ) -> None:
-        """Probabilities [rows, count] . values [count, dims], to be merged into the sums.
+        """Compute probabilities [rows, count] . values [count, dims], merged into the sums.
 
         `after` is what will be read next.
         """
@@ -250,7 +250,7 @@ class ByteProducts:
                     for_tiles(k, rows, self.weigh_rows, row_tile)
 
     def _turn(self, keys: Ptr, group: Value, size: int, count: Value) -> None:
-        """`size` dims of a chunk's keys from `group` on, as values lie."""
+        """Transpose `size` dims of a chunk's keys from `group` on into the layout of values."""
         k, lanes, piece = self.k, self.k.lanes, self.piece
         assert piece is not None, "values are apart"
         positions = key_vectors(k.target) * lanes
@@ -268,7 +268,7 @@ class ByteProducts:
                 turn(k, rows, positions, 4, piece, first, size, flip)
 
     def _weigh_sums(self, rows: int, vectors: int) -> list[list[list[Var]]]:
-        """For each row and each vector of dims a sum, or one for each half of probabilities."""
+        """Return zero sums for each row and vector of dims, one for each half of probabilities."""
         k, halves = self.k, self.dots.halves
         zero = k.zeros(i32, k.lanes)
         return [[[k.var(zero) for _ in range(halves)] for _ in range(vectors)] for _ in range(rows)]
@@ -276,7 +276,7 @@ class ByteProducts:
     def _weigh_quad(
         self, data: Ptr, lines: list[Ptr], n: Value, sums: list[list[list[Var]]]
     ) -> None:
-        """Add four positions."""
+        """Add the products of four positions."""
         dots, lanes = self.dots, self.k.lanes
         values = [dots.cached(data.load(v * lanes, lanes)) for v in range(len(sums[0]))]
         for line, mine in zip(lines, sums, strict=True):
@@ -288,7 +288,7 @@ class ByteProducts:
     def _prefetch(
         self, part: Ptr, at: Value, words: int, size: Value | int, after: Following
     ) -> None:
-        """Prefetch what comes `AHEAD` words after `at`; where `part` ends, `after` follows."""
+        """Prefetch `AHEAD` words after `at`; where `part` ends, continue in `after`."""
         over = at + AHEAD - size
         inside = self.k.b.select(
             (over < 0).value, part.at(at + AHEAD).value, after.part.at(over).value
@@ -309,7 +309,7 @@ class ByteRow:
     largest: Var
 
     def put(self, block: Value, p: Value, inside: Value | None) -> None:
-        """Probabilities of one vector of positions, zero where not `inside` (None: all are)."""
+        """Store the probabilities of a vector of positions, 0 where not `inside` (None: all)."""
         at = block * p.lanes
         weighted = p * self.scales(at)
         if inside is not None:
@@ -320,10 +320,10 @@ class ByteRow:
         self.largest.set(self.largest.value.max(weighted.bitcast(i32)))
 
     def finish(self, blocks: Value) -> Value:
-        """What products with this row count: the unit of its integers."""
+        """Return the unit of products with this row's integers."""
         k, lanes = self.k, self.k.lanes
-        most = self.largest.value.hmax().bitcast(f32)
-        inverse = (most > TINY).select(float(MOST) / most, 0.0).splat(lanes)
+        largest = self.largest.value.hmax().bitcast(f32)
+        inverse = (largest > TINY).select(float(MAX_Q) / largest, 0.0).splat(lanes)
         with k.range(0, blocks, name="bytes") as b:
             p = round_to_int(self.line.load(b * lanes, lanes) * inverse)
             if wide(k.target):
@@ -332,4 +332,4 @@ class ByteRow:
                 for half, part in enumerate((p >> HALF_BITS, p & 127)):
                     words = part.to(i8).bitcast(i32)
                     self.out.store(b * (lanes // 4) + half * QUADS, words)
-        return most * (1.0 / MOST)
+        return largest * (1.0 / MAX_Q)

@@ -32,7 +32,7 @@ RowTiles = Callable[[], Iterator[tuple[Value, int]]]
 
 
 def padded(rows: int) -> int:
-    """So many rows as whole tiles."""
+    """Round a number of rows up to whole tiles."""
     return -(-rows // ROWS) * ROWS
 
 
@@ -47,7 +47,7 @@ class TileProducts:
         queries: Ptr,
         piece: Ptr | None = None,
     ) -> None:
-        """queries: scratch for the rows of a tile of the pass; piece: see `key_values.py`."""
+        """Set up products; queries: scratch for a tile's rows; piece: for values in keys."""
         self.k = k
         self.queries, self.piece = queries, piece
         self.value_dim = value_dim
@@ -58,7 +58,7 @@ class TileProducts:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """This thread's tiles have their shapes inside."""
+        """Configure this thread's tiles for the code inside."""
         amx.configure(self.k, LINE)
         yield
         amx.release(self.k)
@@ -66,7 +66,7 @@ class TileProducts:
     def qk(
         self, query: RowAt, keys: Ptr, scores: Ptr, rows: Value, count: Value, after: Following
     ) -> None:
-        """As `FloatProducts.qk`; scores have room for whole tiles."""
+        """Compute the scores as `FloatProducts.qk` does; they have room for whole tiles."""
         k, words = self.k, self.key_words
         with k.range(0, rows, name="row") as row:
             line, mine = query(row), self.queries.at(row * words)
@@ -82,7 +82,7 @@ class TileProducts:
                         line = self.queries.at((tile + t) * (ROWS * words) + d * PAIRS)
                         amx.load(k, LEFT[t], line, 4 * words)
                     for n in range(blocks):
-                        ahead.ask(LANES)
+                        ahead.prefetch(LANES)
                         block = keys.at((first + n) * (LANES * words) + d * TILE_WORDS)
                         self._multiply(block, LINE, n, tiles, blocks)
                 for t in range(tiles):
@@ -93,13 +93,13 @@ class TileProducts:
         self._tiled(rows, (count + (LANES - 1)) // LANES, block_tile)
 
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> FloatRow:
-        """Takes one row's probabilities, in the form that `pv` multiplies."""
+        """Return the writer of one row's probabilities, in the form that `pv` multiplies."""
         return _TileRow(self.k, out, pairs=True)
 
     def pv(
         self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Following
     ) -> None:
-        """As `FloatProducts.pv`."""
+        """Compute the products with the values as `FloatProducts.pv` does."""
         k = self.k
         whole, part = count // (2 * PAIRS), count % (2 * PAIRS)
         ahead = self._ahead(after)
@@ -122,7 +122,7 @@ class TileProducts:
             for tile, tiles in row_tiles():
                 self._zero(tiles * vectors)
                 with k.range(0, whole, name="positions") as s:
-                    ahead.ask(LANES * vectors)
+                    ahead.prefetch(LANES * vectors)
                     step(tile, tiles, s, base.at(s * (PAIRS * width)), 4 * width)
                 with k.if_(part > 0):
                     step(tile, tiles, whole, self.tail, 4 * vectors * LANES)
@@ -140,8 +140,8 @@ class TileProducts:
     def _tiled(
         self, rows: Value, count: Value, body: Callable[[Value, int, RowTiles], None]
     ) -> None:
-        """`body(first, columns, row tiles)` for `count` columns of tiles: four at once for rows
-        that one tile has, else two, for two tiles of rows at once."""
+        """Call `body(first, columns, row tiles)`: up to four columns of tiles at once for one tile
+        of rows, else two for two."""
         k = self.k
         with k.if_(rows <= ROWS):
             for_tiles(k, count, 4, lambda first, columns: body(first, columns, self._one))
@@ -153,7 +153,7 @@ class TileProducts:
         yield self.k.i64(0), 1
 
     def _by_two(self, tiles: Value) -> Iterator[tuple[Value, int]]:
-        """Two tiles of rows at once, and then the last one if they are odd."""
+        """Loop over pairs of row tiles, then the last one if the number is odd."""
         with self.k.range(0, tiles // 2 * 2, step=2, name="rows") as tile:
             yield tile, 2
         with self.k.if_((tiles % 2) > 0):
@@ -164,13 +164,13 @@ class TileProducts:
             amx.zero(self.k, SUMS[n])
 
     def _multiply(self, right: Ptr, stride: int, n: int, tiles: int, columns: int) -> None:
-        """Column n of each tile of rows, which are loaded."""
+        """Multiply column n by each tile of rows, which are loaded."""
         amx.load(self.k, RIGHT[n % 2], right, stride)
         for t in range(tiles):
             amx.dot_bf16(self.k, SUMS[t * columns + n], LEFT[t], RIGHT[n % 2])
 
     def _cut(self, base: Ptr, width: int, vectors: int, part: Value) -> None:
-        """The last `part` values as whole tiles, with zeros behind: a page may hold NaN there."""
+        """Copy the last `part` values into whole tiles, zero-padded: a page may hold NaN there."""
         k, zero = self.k, self.k.zeros(i32, LANES)
         pairs, odd = (part + 1) // 2, (part % 2) > 0
         with k.range(0, pairs, name="last") as pair:
@@ -188,7 +188,7 @@ class TileProducts:
 
 
 class _TileRow(FloatRow):
-    """One row's probabilities, with zeros up to the end of the last tile."""
+    """One row's probabilities, zero-padded to whole tiles."""
 
     def finish(self, blocks: Value) -> Value:
         with self.k.if_((blocks % 2) > 0):

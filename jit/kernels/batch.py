@@ -1,4 +1,4 @@
-"""What kernels read of a pass: its rows, and the tiles of rows that attend together.
+"""The descriptor of a pass: its rows, and the tiles of rows that attend together.
 
 A pass computes rows of one or of many sequences: a prompt's chunk, one token of a decode, a draft
 to be verified are all just rows. GEMMs and norms take them as they come; rotation, cache writes and
@@ -21,7 +21,7 @@ meets its chunks in their order, as it does alone. Any other tile is its own onl
 
 The rows of a joined tile need not follow one another in the pass, so tiles name *places*. The place
 of a row is its number unless it is in a joined tile; there, a further entry of `rows` is its place.
-ROW_PLACE of a row is its place, and that of a place is its row.
+ROW_INDEX of a row is its place, and that of a place is its row.
 
 What a sequence has instead of positions in layers with a recurrence, its state, is one block of
 float32 for all such layers. The two entries before its page table are addresses of it: where a
@@ -34,7 +34,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-ROW_POSITION, ROW_TABLE, ROW_TILE, ROW_PLACE = range(4)
+ROW_POSITION, ROW_TABLE, ROW_TILE, ROW_INDEX = range(4)
 ROW_SLOTS = 4
 FIRST, COUNT, START, TABLE, PART, FROM, UNTIL, WALKS = range(8)
 TILE_SLOTS = 8
@@ -43,16 +43,16 @@ STATE_ENTRIES = 2  # before a page table
 STATE_FROM, STATE_TO = -2, -1  # entries of a page table
 
 
-def own_places(rows: np.ndarray) -> np.ndarray:
-    """Put each row at its own place: `rows`."""
-    rows[:, ROW_PLACE] = np.arange(len(rows))
+def own_indices(rows: np.ndarray) -> np.ndarray:
+    """Write each row's own index into `rows`."""
+    rows[:, ROW_INDEX] = np.arange(len(rows))
     return rows
 
 
 def describe(
     rows: np.ndarray, tiles: np.ndarray, spans: Iterable[tuple[int, int, int]], tile: int
 ) -> int:
-    """Write the descriptor of a pass; the number of tiles.
+    """Write the descriptor of a pass; return the number of tiles.
 
     rows, tiles: see above, with room for all; rows are at their own places. spans: position of the
     first row, rows and page table of each sequence, in the order of the rows. tile: most rows of a
@@ -90,7 +90,7 @@ def describe(
 def _describe_many(
     rows: np.ndarray, tiles: np.ndarray, span: tuple[int, int, int], at: int, made: int, tile: int
 ) -> int:
-    """The same for one span whose first row is `at` and first tile `made`; its tiles."""
+    """Describe one span whose first row is `at` and first tile `made`; return its tiles."""
     start, count, table = span
     end, more = at + count, -(-count // tile)
     rows[at:end, ROW_POSITION] = np.arange(start, start + count)
@@ -104,7 +104,7 @@ def _describe_many(
 
 
 def describe_runs(runs: np.ndarray, spans: Iterable[tuple[int, int, int]]) -> int:
-    """Write `runs` of the same spans, each whole; their number."""
+    """Write `runs` of the same spans, each whole; return their number."""
     at = made = 0
     for start, count, table in spans:
         runs[made, [FIRST, COUNT, START, TABLE]] = at, count, start, table

@@ -31,50 +31,50 @@ TINY = 1e-30  # values smaller than that all count as zeros: their inverse might
 
 
 def key_vectors(target: CpuTarget) -> int:
-    """Vectors of positions in a tile of keys: what the register tile of the scores has room for."""
+    """Return the vectors of positions in a tile of keys: what a register tile of scores holds."""
     return 4 if target.registers >= 32 else 2
 
 
 def zero_point(target: CpuTarget) -> int:
-    """What is added to the bytes of keys."""
+    """Return what is added to the bytes of keys."""
     return 0 if target.signed_bytes else 128
 
 
 def wide(target: CpuTarget) -> bool:
-    """Whether bytes of the cache meet int16: where a dot product of bytes costs as much."""
+    """Return whether cache bytes are widened to int16: where a byte dot product costs as much."""
     return target.dot in ("maddubs", "portable")
 
 
 def query_words(target: CpuTarget) -> int:
-    """int32 words of 32 dims of a query."""
+    """Return the int32 words of 32 dims of a query."""
     return 2 + SCALE_DIMS // (2 if wide(target) else 4)
 
 
 def quads(words: Value) -> Value:
-    """int16 in the order that `even_odd` wants, as int32: of each four the even ones first."""
+    """Reorder int16 for `even_odd`, as int32: of each four the even ones first."""
     return words.shuffle([n + i for n in range(0, words.lanes, 4) for i in (0, 2, 1, 3)]).bitcast(
         i32
     )
 
 
 def even_odd(data: Value) -> tuple[Value, Value]:
-    """int32 that hold four bytes each -> the even ones and the odd ones, as pairs of int16."""
+    """Split int32 of four bytes into the even ones and the odd ones, as pairs of int16."""
     words = data.bitcast(i16)
     return (words << 8).sar(8).bitcast(i32), words.sar(8).bitcast(i32)
 
 
 def block_words(positions: int) -> int:
-    """int32 words of 32 dims of a tile of so many positions."""
+    """Return the int32 words of 32 dims of a tile of so many positions."""
     return positions // 2 + 8 * positions
 
 
 def dim_groups(head_dim: int) -> list[range]:
-    """The dims that lie together in values; the last ones may be fewer."""
+    """Group the dims that lie together in values; the last group may be smaller."""
     return [range(at, min(at + GROUP_DIMS, head_dim)) for at in range(0, head_dim, GROUP_DIMS)]
 
 
 def scales(k: Kernel, bits: Ptr, at: Value | int) -> Value:
-    """One vector of bf16 scales as float32."""
+    """Load one vector of bf16 scales as float32."""
     return (bits.cast(i16).load(at, k.lanes).to(i32, signed=False) << 16).bitcast(f32)
 
 
@@ -84,8 +84,8 @@ def store_query(k: Kernel, out: Ptr, at: Value, dims: list[Value]) -> None:
     row = out.cast(i32).at(at // SCALE_DIMS * size)
     for n, values in enumerate(_blocks(dims)):
         block = row.at(n * size)
-        most = _largest(values)
-        inverse = (most > TINY).select(127.0 / most, 0.0)
+        largest = _largest(values)
+        inverse = (largest > TINY).select(127.0 / largest, 0.0)
         total = k.zeros(i32, values[0].lanes)
         for i, v in enumerate(values):
             q = round_to_int(v * inverse.splat(v.lanes))
@@ -94,7 +94,7 @@ def store_query(k: Kernel, out: Ptr, at: Value, dims: list[Value]) -> None:
                 block.store(2 + i * (v.lanes // 2), quads(q.to(i16)))
             else:
                 block.cast(i8).store(8 + i * v.lanes, q.to(i8))
-        block.cast(f32).store(0, most * (1.0 / 127.0))
+        block.cast(f32).store(0, largest * (1.0 / 127.0))
         block.store(1, total.hsum() * -zero_point(k.target))
 
 
@@ -111,8 +111,8 @@ def store_key(k: Kernel, part: Ptr, within: Value, dims: list[Value], value_dim:
     together = value_dim // SCALE_DIMS
     shared = _largest([v for block in blocks[:together] for v in block]) if together else None
     for n, values in enumerate(blocks):
-        most = shared if shared is not None and n < together else _largest(values)
-        scale, inverse = _rounded_scale(most)
+        largest = shared if shared is not None and n < together else _largest(values)
+        scale, inverse = _rounded_scale(largest)
         tile.at(n * size).cast(i16).store(lane, scale)
         column = tile.at(lane + (n * size + positions // 2))
         at = 0
@@ -139,38 +139,38 @@ def store_value(k: Kernel, part: Ptr, within: Value, values: list[Value]) -> Non
 
 
 def _blocks(dims: list[Value]) -> list[list[Value]]:
-    """Vectors of consecutive dims, cut where a scale ends."""
+    """Group vectors of consecutive dims, split where a scale ends."""
     each = SCALE_DIMS // dims[0].lanes
     return [dims[n : n + each] for n in range(0, len(dims), each)]
 
 
 def _largest(values: list[Value]) -> Value:
-    """Largest magnitude, as a scalar; NaN if there is one."""
+    """Return the largest magnitude as a scalar; NaN if there is one."""
     # The bits of floats without a sign are in the order of their values, NaN after all.
     bits = [v.bitcast(i32) & 0x7FFFFFFF for v in values]
-    most = bits[0]
+    largest = bits[0]
     for b in bits[1:]:
-        most = most.max(b)
-    return most.hmax().bitcast(f32)
+        largest = largest.max(b)
+    return largest.hmax().bitcast(f32)
 
 
-def _rounded_scale(most: Value) -> tuple[Value, Value]:
-    """The bits of a bf16 scale (int16) that keeps `most` within 127, and its inverse."""
-    bits = ((most * (1.0 / 127.0)).bitcast(i32) + 0xFFFF) >> 16
+def _rounded_scale(largest: Value) -> tuple[Value, Value]:
+    """Return the bits of a bf16 scale (int16) that maps `largest` to 127 at most, and 1 / scale."""
+    bits = ((largest * (1.0 / 127.0)).bitcast(i32) + 0xFFFF) >> 16
     scale = (bits << 16).bitcast(f32)
-    return bits.to(i16), (most > TINY).select(1.0 / scale, 0.0)
+    return bits.to(i16), (largest > TINY).select(1.0 / scale, 0.0)
 
 
 def quantize_reference(x: np.ndarray, dims: int) -> np.ndarray:
-    """The values that keys (dims = 32) or values (dims = head_dim) have in the cache.
+    """Return keys (dims = 32) or values (dims = head_dim) as the cache holds them.
 
     x float32 [..., head_dim] -> float32 of the same shape; finite values only.
     """
     blocks = np.ascontiguousarray(x, np.float32).reshape(*x.shape[:-1], -1, dims)
-    most = np.abs(blocks).max(axis=-1, keepdims=True)
-    bits = (most * np.float32(1 / 127)).astype(np.float32).view(np.uint32) + np.uint32(0xFFFF)
+    largest = np.abs(blocks).max(axis=-1, keepdims=True)
+    bits = (largest * np.float32(1 / 127)).astype(np.float32).view(np.uint32) + np.uint32(0xFFFF)
     scale = (bits & np.uint32(0xFFFF0000)).view(np.float32)
     with np.errstate(divide="ignore", over="ignore"):
-        inverse = np.where(most > TINY, np.float32(1) / scale, np.float32(0))
+        inverse = np.where(largest > TINY, np.float32(1) / scale, np.float32(0))
     q = np.rint(blocks * inverse.astype(np.float32))
     return (q * scale).reshape(x.shape).astype(np.float32)

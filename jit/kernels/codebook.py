@@ -1,4 +1,4 @@
-"""Tables of 16 or 8 values: what the nibbles of IQ4_NL and of 4-bit floats stand for, and grids."""
+"""Tables of 16 or 8 values: codebooks of IQ4_NL and 4-bit floats, and the magnitudes of grids."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ KEY_INSTRUCTION = {
 
 
 def reference(index: np.ndarray, table: Sequence[int]) -> np.ndarray:
-    """index uint8 below 16, any shape -> int32 of the same shape."""
+    """Look up entries: index uint8 below 16, any shape -> int32 of the same shape."""
     return np.array(table, np.int32)[index]
 
 
 def table_bytes(k: Kernel, words: Value, table: Sequence[int]) -> Value:
-    """Each byte of int32 lanes, a place in `table`, replaced by its entry (modulo 256)."""
+    """Replace each byte of int32 lanes, an index into `table`, by its entry (modulo 256)."""
     index = words.bitcast(i8)
     entries = tuple(table[n % len(table)] & 255 for n in range(index.lanes))
     values = Value(k, constants(entries, i8))  # once for every 128 bits
@@ -58,7 +58,7 @@ def table_bytes(k: Kernel, words: Value, table: Sequence[int]) -> Value:
 
 
 def table_values(k: Kernel, index: Value, table: Sequence[int]) -> Value:
-    """The same for integer lanes of any width, without a shuffle: one comparison an entry."""
+    """Look up integer lanes of any width without a shuffle: one comparison an entry."""
     found = k.const(table[0], index.type)
     for n, value in enumerate(table[1:], 1):
         found = index.eq(n).select(k.const(value, index.type), found)

@@ -1,4 +1,4 @@
-"""A short causal convolution of each channel, whose last inputs are the state of a sequence.
+"""A short causal convolution of each channel; its last inputs are the state of a sequence.
 
     y[t] = f(b + sum over j < n of w[j] u[t - n + 1 + j])
 
@@ -20,18 +20,18 @@ from ..simd import I64, F32s, I64s, Kernel, Value, f32, kernel
 from .batch import COUNT, FIRST, STATE_FROM, STATE_TO, TABLE, TILE_SLOTS
 from .mathlib import silu
 
-MOST = 64  # channels of a unit: their last inputs and weights stay in registers
+MAX_CHANNELS = 64  # channels of a unit: their last inputs and weights stay in registers
 
 
 def block_of(channels: int) -> int:
-    """Channels of a unit, which must be a multiple of 16."""
-    block = math.gcd(channels, MOST)
+    """Return the channels of a unit; their number must be a multiple of 16."""
+    block = math.gcd(channels, MAX_CHANNELS)
     assert block % 16 == 0, f"{channels} channels are not a multiple of 16"
     return block
 
 
 def units_of(channels: int) -> int:
-    """Units of each sequence in a pass."""
+    """Return the units of each sequence in a pass."""
     return channels // block_of(channels)
 
 
@@ -54,7 +54,7 @@ def short_conv(
     has_bias: bool = False,
     gated: bool = False,
 ) -> None:
-    """Unit = (run, block of channels), block fastest. runs: as `batch.py` has them.
+    """Convolve channels; unit = (run, block of channels), block fastest. runs: as in `batch.py`.
 
     x float32 [rows, x_stride], weight [taps, channels], bias [channels], out [rows, out_stride];
     offset: float32 values of a state before this layer's part.
@@ -103,8 +103,8 @@ def reference(
     activation: bool = False,
     gated: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """x [rows, channels], or three times as wide if gated; weight [taps, channels]; state
-    [taps - 1, channels] -> float64 out [rows, channels] and the state behind it."""
+    """Convolve x [rows, channels], thrice as wide if gated; weight [taps, channels]; state [taps -
+    1, channels] -> float64 out [rows, channels] and the next state."""
     x = x.astype(np.float64)
     b, c, u = np.split(x, 3, axis=1) if gated else (1.0, 1.0, x)
     u = np.concatenate([state.astype(np.float64), b * u])

@@ -24,7 +24,7 @@ L2_EPS = 1e-6
 
 
 def scratch_bytes(key_dim: int) -> int:
-    """Bytes of scratch that one thread needs."""
+    """Return bytes of scratch that one thread needs."""
     return 4 * TOKENS * (2 * key_dim + 2)
 
 
@@ -56,7 +56,7 @@ def delta_rule(
     tiled: bool = True,
     paired: bool = False,
 ) -> None:
-    """Unit = (run, value head), head fastest. runs: as `batch.py` has them.
+    """Run the gated delta rule; unit = (run, value head), head fastest. runs: as in `batch.py`.
 
     u float32 [rows, u_stride]: q', k', v; z [rows, z_stride]; alpha, beta [rows, gate_stride]: b is
     in `beta`; a, dt [value_heads]; weight [value_dim]; out [rows, out_stride]; offset: float32
@@ -131,7 +131,7 @@ def _square_sum(k: Kernel, row: Ptr, width: int) -> Value:
 
 
 def _normed(k: Kernel, row: Ptr, to: Ptr, width: int, scale: float) -> None:
-    """scale * row / its length."""
+    """Compute scale * row / its length."""
     lanes = lanes_of(k)
     inverse = (scale / (_square_sum(k, row, width) + L2_EPS).sqrt()).splat(lanes)
     for at in range(0, width, lanes):
@@ -139,7 +139,7 @@ def _normed(k: Kernel, row: Ptr, to: Ptr, width: int, scale: float) -> None:
 
 
 def _gated_norm(k: Kernel, row: Ptr, gate: Ptr, weight: Ptr, width: int, eps: Value) -> None:
-    """rmsnorm(row) * weight * silu(gate), in place."""
+    """Compute rmsnorm(row) * weight * silu(gate), in place."""
     lanes = lanes_of(k)
     inverse = 1.0 / (_square_sum(k, row, width) * (1.0 / width) + eps).sqrt()
     wide = inverse.splat(lanes)
@@ -149,7 +149,7 @@ def _gated_norm(k: Kernel, row: Ptr, gate: Ptr, weight: Ptr, width: int, eps: Va
 
 
 def stored(state: np.ndarray) -> np.ndarray:
-    """S [heads, d_k, d_v] as it lies in memory: the same values, flat."""
+    """Flatten S [heads, d_k, d_v] into its memory layout."""
     heads, dk, dv = state.shape
     return state.reshape(heads, dk, dv // WIDTH, WIDTH).transpose(0, 2, 1, 3).ravel()
 
@@ -168,8 +168,7 @@ def reference(
     key_heads: int,
     tiled: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """float64 y [rows, R d_v] and S [R, d_k, d_v] behind them; alpha, b [rows, R], z as y, state S
-    before."""
+    """Compute float64 y [rows, R d_v] and the next S [R, d_k, d_v]; alpha, b [rows, R], z as y."""
     heads, dk, dv = state.shape
     u, z, state = u.astype(np.float64), z.astype(np.float64), state.astype(np.float64)
     out = np.empty((len(u), heads, dv))

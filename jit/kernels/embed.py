@@ -24,7 +24,7 @@ def embed(
     fmt: str,
     scale: float = 1.0,
 ) -> None:
-    """out[token] = scale * row ids[token] of `table` (file layout), as float32; unit = token."""
+    """Set out[token] = scale * row ids[token] of `table` (file layout), float32; unit = token."""
     form = FORMATS[fmt]
     with k.units("token") as token:
         row = table.at(ids.load(token).to(i64) * row_bytes)
@@ -57,13 +57,13 @@ def _block(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
 
 
 def _nibbles(k: Kernel, form: Format, src: Ptr, out: Ptr) -> None:
-    """A block of nibbles, with fifth bits, a min or a table if the format has them."""
+    """Dequantize a block of nibbles, with fifth bits, a min or a table if the format has them."""
     lanes, zero_point = min(k.lanes, 16), form.zero_point(k.target)
     if form.name == "mxfp4":
         scale = (half_power(src.load()) << 23).bitcast(f32)
     else:
         scale = f16_to_f32(k, src.cast(i16).load())
-    least = f16_to_f32(k, src.cast(i16).load(1)) if form.has_min else None
+    minimum = f16_to_f32(k, src.cast(i16).load(1)) if form.has_min else None
     bits = src.at(form.head_bytes - 4).cast(i32).load() if form.has_fifth else None
     for n in range(0, 16, lanes):
         raw = src.at(form.head_bytes).cast(i8).load(n, lanes)
@@ -76,11 +76,11 @@ def _nibbles(k: Kernel, form: Format, src: Ptr, out: Ptr) -> None:
             if form.name in TABLES:
                 weight = table_values(k, wide, TABLES[form.name])
             value = _scaled(weight, scale)
-            out.store(16 * high + n, value if least is None else value + least.splat(lanes))
+            out.store(16 * high + n, value if minimum is None else value + minimum.splat(lanes))
 
 
 def _nvfp4(k: Kernel, scales: Ptr, nibbles: Ptr, out: Ptr) -> None:
-    """32 weights: their two scales, and their nibbles."""
+    """Dequantize 32 weights: their two scales, and their nibbles."""
     lanes = min(k.lanes, 8)
     for sub in range(2):
         bits = (small_scale(scales.load(sub)) << 7).to(i16)
@@ -97,5 +97,5 @@ def _scaled(q: Value, scale: Value) -> Value:
 
 
 def reference(rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """rows float32 [vocabulary, width] (dequantized) -> [tokens, width]."""
+    """Gather rows float32 [vocabulary, width] (dequantized) -> [tokens, width]."""
     return rows[ids]

@@ -1,4 +1,4 @@
-"""One block of a K-quant row as float32: embedding rows are read from the file's own layout."""
+"""One block of a K-quant row as float32: embedding rows are read in the file's own layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .panels_small import GRIDS, q3_scales, xs_scales
 
 
 def block_k(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
-    """256 weights of one row, from the file's block at `src` to float32 at `out`."""
+    """Dequantize 256 weights of one row from the file's block at `src` to float32 at `out`."""
     other = {"q2_k": _block_q2, "q3_k": _block_q3, "q6_k": _block_q6, "iq4_xs": _block_xs}.get(fmt)
     if other:
         other(k, src, out)
@@ -27,13 +27,13 @@ def block_k(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
     scales, mins = six_bits(packed)
     nibbles = src.at(16 if fmt == "q4_k" else 48)
     for sub in range(8):
-        scale, least = d * scales[sub].to(f32), dmin * mins[sub].to(f32)
+        scale, minimum = d * scales[sub].to(f32), dmin * mins[sub].to(f32)
         for n in range(0, 32, k.lanes):
             q = _bytes(nibbles, sub // 2 * 32 + n, k.lanes)
             q = (q >> (4 * (sub % 2))) & 15
             if fmt == "q5_k":
                 q = q | (((_bytes(src.at(16), n, k.lanes) >> sub) & 1) << 4)
-            value = q.to(f32) * scale.splat(k.lanes) - least.splat(k.lanes)
+            value = q.to(f32) * scale.splat(k.lanes) - minimum.splat(k.lanes)
             out.store(sub * 32 + n, value)
 
 
@@ -58,8 +58,8 @@ def _block_q2(k: Kernel, src: Ptr, out: Ptr) -> None:
         both = [src.load(2 * sub + n).to(i32, signed=False) for n in range(2)]
         for n, q in _two_bits(k, src.at(16), sub):
             one = both[n // 16]
-            scale, least = d * (one & 15).to(f32), dmin * (one >> 4).to(f32)
-            value = q.to(f32) * scale.splat(q.lanes) - least.splat(q.lanes)
+            scale, minimum = d * (one & 15).to(f32), dmin * (one >> 4).to(f32)
+            value = q.to(f32) * scale.splat(q.lanes) - minimum.splat(q.lanes)
             out.store(sub * 32 + n, value)
 
 
@@ -75,7 +75,7 @@ def _block_q3(k: Kernel, src: Ptr, out: Ptr) -> None:
 
 
 def _two_bits(k: Kernel, quants: Ptr, sub: int) -> Iterator[tuple[int, Value]]:
-    """The lower bits of 32 values as (place of the first, values); no more than 16 at a time."""
+    """Return the lower bits of 32 values as (index of the first, values), 16 at most at a time."""
     step = min(k.lanes, 16)
     for n in range(0, 32, step):
         yield n, (_bytes(quants, sub // 4 * 32 + n, step) >> (2 * (sub % 4))) & 3
@@ -97,12 +97,12 @@ def _block_xs(k: Kernel, src: Ptr, out: Ptr) -> None:
 def _block_grid(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
     d = f16_to_f32(k, grids8.half_float(fmt, src)) * UNIT.get(fmt, 1.0)
     if fmt in EIGHTS:
-        places = grids8.places(fmt, grids8.words(k, fmt), src)
+        indices = grids8.indices(fmt, grids8.words(k, fmt), src)
         scales = [grids8.halves(fmt, scale) for scale in grids8.scales(fmt, src)]
     else:
-        places = grids.nibbles(fmt, grids.words(k, fmt), src)
+        indices = grids.nibbles(fmt, grids.words(k, fmt), src)
         scales = [[scale] for scale in grids.scales(fmt, src)]
-    for sub, (both, groups) in enumerate(zip(scales, places, strict=True)):
+    for sub, (both, groups) in enumerate(zip(scales, indices, strict=True)):
         for g, word in enumerate(groups):
             wide = (d * both[g * len(both) // 8].to(f32)).splat(4)
             q = (word.splat(4) >> (k.iota(4) << 3)) & (len(TABLES[fmt]) - 1)
@@ -110,5 +110,5 @@ def _block_grid(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
 
 
 def _bytes(src: Ptr, at: int, count: int) -> Value:
-    """Unsigned bytes as int32."""
+    """Load unsigned bytes as int32."""
     return src.cast(i8).load(at, count).to(i32, signed=False)

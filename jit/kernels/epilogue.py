@@ -1,4 +1,4 @@
-"""What becomes of a product: stored, added to what is there, or gated."""
+"""Epilogues of a product: store it, add it to the output, or gate it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GATES = {"silu_mul": silu_each, "gelu_mul": gelu_each}
 AFTER = {"after_silu": silu_each, "after_gelu": gelu_each}
 
 
-def ask_outputs(k: Kernel, epilogue: Epilogue, outs: list[Ptr], unit: Value) -> None:
+def prefetch_outputs(k: Kernel, epilogue: Epilogue, outs: list[Ptr], unit: Value) -> None:
     """Prefetch what `apply_epilogue` adds to, or gates, for more than a few rows.
 
     They may lie in L3, and a tile would wait for them when it is done: on a Zen 5, 461 tokens, 1.0
@@ -30,7 +30,7 @@ def ask_outputs(k: Kernel, epilogue: Epilogue, outs: list[Ptr], unit: Value) -> 
 def apply_epilogue(
     k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: Value
 ) -> None:
-    """Write a tile: as it is, added to what is there, or silu(gate) * up (or gelu).
+    """Write a tile: as it is, added to the output, or as silu(gate) * up (or gelu).
 
     The gate is the first half of a pair, or what is there.
     """
@@ -53,6 +53,6 @@ def apply_epilogue(
 
 
 def silu_mul_reference(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
-    """silu(gate) * up, elementwise."""
+    """Compute silu(gate) * up, elementwise."""
     wide = gate.astype(np.float64)
     return (wide / (1 + np.exp(-wide)) * up).astype(np.float32)

@@ -35,18 +35,18 @@ from .epilogue import Epilogue
 from .mathlib import f16_to_f32
 from .panels import FORMATS, SUM_BASE, Format
 from .prefetch import Prefetcher, silent
+from .sign_magnitude import SignMagnitude, block_bytes, splits_signs
 from .tiles import PanelTile, Sums, TileGemm, panel_product, quant_tile_tokens, rows_in_order
-from .turned import Turned, block_bytes, turned
 
 
 def sums_in_loop(target: CpuTarget, form: Format) -> bool:
-    """Whether the K-groups of a tile of three tokens or more are a loop.
+    """Return whether the K-groups of a tile of three tokens or more are a loop.
 
     Where a running sum is one register of int16, four tokens fit into 16 registers, if the loop
     keeps LLVM from computing K-groups side by side: then it spills half of them (Q4_0 with AVX2 on
     a Zen 4: 1.4 times as fast as tiles of two).
     """
-    return few_registers(target) and form.most is not None and form.sub_blocks == 1
+    return few_registers(target) and form.max_q is not None and form.sub_blocks == 1
 
 
 # Tokens from which a panel is unpacked once, which else each tile does. With int16 sums and few
@@ -58,7 +58,7 @@ UNPACK_FROM_VNNI = 48  # Intel's, Q4_0 too: 252 take 0.75 to 0.94 (Emerald Rapid
 
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:
-    """Tokens from which a panel is unpacked; 0: it never is."""
+    """Return from how many tokens a panel is unpacked; 0: never."""
     if target.dot == "portable" and fmt in TABLES:
         return 2  # no instruction looks a byte up: that is most of the time
     if few_registers(target):
@@ -67,10 +67,10 @@ def unpack_from(fmt: str, target: CpuTarget) -> int:
 
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
-    """Bytes that one thread needs to unpack a panel of `depth` values a row."""
+    """Return bytes that one thread needs to unpack a panel of `depth` values a row."""
     if not unpack_from(fmt, target):
         return 64
-    if turned(fmt, target):
+    if splits_signs(fmt, target):
         return depth // 32 * block_bytes(target.lanes)
     return 2 * target.lanes * depth
 
@@ -91,7 +91,7 @@ def gemm_quant(
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> None:
-    """int8 activation blocks `x` [tokens, blocks] times panels of that depth; unit = panel.
+    """Multiply int8 activation blocks `x` [tokens, blocks] by panels of that depth; unit = panel.
 
     `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride]; `scratch` is this
     thread's own, `scratch_bytes` of it. `tile`: tokens of a register tile at most; 0:
@@ -103,8 +103,8 @@ def gemm_quant(
     x_stride = blocks * BLOCK_BYTES
     with k.units() as unit:
         panel = weights.at(unit * panel_bytes)
-        place = rows_in_order(x, x_stride, out, out_stride)
-        product(panel, k.i64(panel_bytes), count.load(0), place, unit)
+        pointers = rows_in_order(x, x_stride, out, out_stride)
+        product(panel, k.i64(panel_bytes), count.load(0), pointers, unit)
 
 
 def quant_product(
@@ -116,13 +116,13 @@ def quant_product(
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> TileGemm:
-    """Products with quantized panels of depth `blocks`; `scratch` as for `gemm_quant`."""
+    """Return the product with quantized panels of depth `blocks`; `scratch` as for `gemm_quant`."""
     tile_of = _Tile(k, fmt, epilogue, blocks)
     return panel_product(
         k,
         tile_of,
         scratch,
-        most=tile or quant_tile_tokens(k.target),
+        max_tile=tile or quant_tile_tokens(k.target),
         unpack_from=unpack_from(fmt, k.target),
         max_single_tile=max_single_tile,
         silent=silent(k.target),
@@ -137,21 +137,21 @@ class _Tile(PanelTile):
         self.form = FORMATS[fmt]
         self.block_bytes = self.form.panel_block_bytes(k.lanes)
         self.zero_point, self.base = self.form.zero_point(k.target), self.form.sum_base(k.target)
-        self.running = running_steps(self.form.most)
-        self.dot = Dot(k, self.form.most, self.running)
+        self.running = running_steps(self.form.max_q)
+        self.dot = Dot(k, self.form.max_q, self.running)
         activation = self.form.activation(k.target, blocks * 32)
         self.factored, self.group = activation.kind == "factors", activation.group
-        self.turned = Turned(k) if turned(fmt, k.target) else None
+        self.signs = SignMagnitude(k) if splits_signs(fmt, k.target) else None
         self.looped = sums_in_loop(k.target, self.form)
         self.unpacked_loop = fmt == "q4_0"  # of the others unpacked words take longer in a loop
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
-        """A panel's weights as bytes, for all tiles to read; scales stay where they are."""
+        """Unpack a panel's weights to bytes, for all tiles to read; scales are not copied."""
         k = self.k
         with k.range(0, self.blocks, name="unpack") as block:
             groups = k_groups(k, self.form, panel.at(block * self.block_bytes))
-            if self.turned:
-                self.turned.store(groups, scratch.at(block * block_bytes(self.lanes)))
+            if self.signs:
+                self.signs.store(groups, scratch.at(block * block_bytes(self.lanes)))
             else:
                 words = self._unpacked_words(scratch, block)
                 for step, ws in groups:
@@ -161,7 +161,7 @@ class _Tile(PanelTile):
     def products(
         self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """See `PanelTile.products`."""
+        """Add products; see `PanelTile.products`."""
         k, lanes = self.k, self.lanes
         if self.factored:
             self._groups(panel, unpacked, prefetcher, rows, sums)
@@ -183,7 +183,7 @@ class _Tile(PanelTile):
         rows: list[Ptr],
         sums: list[list[Var]],
     ) -> None:
-        """Blocks with factors; the sums are touched once a group: they may live in memory."""
+        """Add blocks with factors; update sums once a group, since they may live in memory."""
         k, lanes = self.k, self.lanes
         parts = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
         with k.range(0, self.blocks, step=self.group, name="group") as first:
@@ -205,7 +205,7 @@ class _Tile(PanelTile):
         block: Value,
         sums: list[list[Var]],
     ) -> None:
-        """One block of weights: its int32 sums for each row, times the scales, onto `sums`."""
+        """Add one block of weights: its int32 sums for each row, times the scales."""
         k, lanes, form, dot = self.k, self.lanes, self.form, self.dot
         data = panel.at(block * self.block_bytes)
         prefetcher.prefetch(block, self.block_bytes)
@@ -216,8 +216,8 @@ class _Tile(PanelTile):
         if form.has_min:
             halves = data.cast(i16).at(2 * lanes)
             mins = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
-        if self.turned and unpacked is not None:
-            wholes = self._turned_sums(unpacked.at(block * block_bytes(lanes)), xs)
+        if self.signs and unpacked is not None:
+            wholes = self._sign_magnitude_sums(unpacked.at(block * block_bytes(lanes)), xs)
             scales = [block_scales(k, form, data, half) for half in range(2)]
             self._scaled(wholes, scales, None, xs, x_scales, sums)
             return
@@ -261,14 +261,14 @@ class _Tile(PanelTile):
         x_scales: list[Value],
         sums: list[list[Var]],
     ) -> None:
-        """A block's int32 sums times the scales of both halves, and its mins, onto `sums`."""
+        """Add a block's int32 sums times the scales of both halves, and its mins, to `sums`."""
         k, lanes, base = self.k, self.lanes, self.base
         # For a token or two an offset costs what it saves. So it does on AMD's CPUs, which have
         # pipes for additions alone (a Zen 5: 0.98 to 1.00 of the time without it).
         offset = base and len(xs) > 2 and k.target.intel
         offsets = [s * -SUM_BASE for s in scales] if offset else None
-        places = itertools.product(range(len(xs)), range(2))
-        for whole, (t, half) in zip(wholes, places, strict=True):
+        pairs = itertools.product(range(len(xs)), range(2))
+        for whole, (t, half) in zip(wholes, pairs, strict=True):
             total = sums[t][half]
             if self.factored:
                 part = k.fma(whole.to(f32), scales[half], total.value)
@@ -283,7 +283,7 @@ class _Tile(PanelTile):
             total.set(part if self.factored else k.fma(part, x_scales[t], total.value))
 
     def _start(self, x: Ptr, sub: int) -> Value:
-        """What a sum over a block of `x`, or a part of it, starts from."""
+        """Return the initial value of a sum over a block of `x`, or over a part of it."""
         if self.form.sub_blocks > 1:
             field = x.at(4).cast(i16).load(sub).to(i32) * -self.zero_point + self.base
             return field.splat(self.lanes)
@@ -292,7 +292,7 @@ class _Tile(PanelTile):
         return self.k.const(self.base, vec(i32, self.lanes))
 
     def _factors(self, xs: list[Ptr]) -> list[Value | None]:
-        """What multiplies a block's running sums in int16, for each row."""
+        """Return what multiplies a block's running sums in int16, for each row."""
         return [x.cast(i16).splat(0, 2 * self.lanes) if self.factored else None for x in xs]
 
     def _unpacked_words(self, unpacked: Ptr, block: Value) -> Ptr:
@@ -301,7 +301,7 @@ class _Tile(PanelTile):
     def _weights(
         self, data: Ptr, unpacked: Ptr | None, block: Value
     ) -> Iterator[tuple[int | Value, list[Value]]]:
-        """The K-groups of a block, those of its first part before those of the second."""
+        """Return the K-groups of a block, those of its first part before those of the second."""
         if unpacked is None:
             yield from k_groups(self.k, self.form, data)
             return
@@ -312,17 +312,17 @@ class _Tile(PanelTile):
         words = self._unpacked_words(unpacked, block)
         return [words.load((step * 2 + half) * self.lanes, self.lanes) for half in (0, 1)]
 
-    def _turned_sums(self, block: Ptr, xs: list[Ptr]) -> Iterator[Value]:
-        """An unpacked block's int32 sums for each row, times its factor."""
-        assert self.turned
-        for x, pair in zip(xs, self.turned.sums(block, [x.at(8) for x in xs]), strict=True):
+    def _sign_magnitude_sums(self, block: Ptr, xs: list[Ptr]) -> Iterator[Value]:
+        """Return an unpacked block's int32 sums for each row, times its factor."""
+        assert self.signs
+        for x, pair in zip(xs, self.signs.sums(block, [x.at(8) for x in xs]), strict=True):
             factor = x.cast(i16).load(0).to(i32).splat(self.lanes)
             yield from (total * factor for total in pair)
 
     def _looped_sums(
         self, data: Ptr, unpacked: Ptr | None, block: Value, xs: list[Ptr]
     ) -> list[list[Value]]:
-        """A block's int32 sums for each row, both halves; the words of weights in a loop."""
+        """Return a block's int32 sums for each row, both halves, with a loop over weight words."""
         k, lanes, dot = self.k, self.lanes, self.dot
         words = 8 if unpacked is not None or self.form.name == "q8_0" else 4
         length = words * self.running // 8  # of a running sum
@@ -350,7 +350,7 @@ class _Tile(PanelTile):
 
 
 def k_groups(k: Kernel, form: Format, block: Ptr) -> Iterator[tuple[int | Value, list[Value]]]:
-    """The K-groups of one block as (index, [first half, second half]) int32 vectors of bytes."""
+    """Yield a block's K-groups as (index, [first half, second half]) int32 vectors of bytes."""
     for word in range(8 if form.name == "q8_0" else 4):
         yield from _word_groups(k, form, block, word)
 
@@ -358,7 +358,7 @@ def k_groups(k: Kernel, form: Format, block: Ptr) -> Iterator[tuple[int | Value,
 def _word_groups(
     k: Kernel, form: Format, block: Ptr, word: int | Value
 ) -> Iterator[tuple[int | Value, list[Value]]]:
-    """Those that the words number `word` of both halves have: one of bytes, or two of nibbles."""
+    """Yield the K-groups in word `word` of both halves: one of bytes, or two of nibbles."""
     lanes = k.lanes
     words = block.at(2 * lanes * form.head_bytes).cast(i32)
     raw = [words.load((word * 2 + half) * lanes, lanes) for half in range(2)]
@@ -371,15 +371,15 @@ def _word_groups(
         bits = [fifth.load(half * lanes, lanes) for half in range(2)]
 
     def whole(low: list[Value], group: int | Value) -> list[Value]:
-        """The weights of a group: its nibbles, their fifth bits, or what a table has for them."""
+        """Return the weights of a group: its nibbles, their fifth bits, or their table entries."""
         if form.name in TABLES:
             zero_point = form.zero_point(k.target)
             table = [n + zero_point for n in TABLES[form.name]]
             return [table_bytes(k, v, table) for v in low]
         if not bits:
             return low
-        places = group if isinstance(group, int) else group.to(i32).splat(lanes)
-        tops = [((b >> places) & 0x01010101) << 4 for b in bits]
+        indices = group if isinstance(group, int) else group.to(i32).splat(lanes)
+        tops = [((b >> indices) & 0x01010101) << 4 for b in bits]
         return [v | top for v, top in zip(low, tops, strict=True)]
 
     # With parts of 16 weights a word's nibbles lie two groups apart, and 0 to 3 come first.
@@ -390,7 +390,7 @@ def _word_groups(
 
 
 def block_scales(k: Kernel, form: Format, block: Ptr, half: int) -> Value:
-    """The scales of half `half` of a panel's block of ``blocks``: float32 [lanes].
+    """Return the scales of half `half` of a panel's block of ``blocks``: float32 [lanes].
 
     With scales for parts of a block those of the second part are halves 2 and 3.
     """
@@ -404,5 +404,5 @@ def block_scales(k: Kernel, form: Format, block: Ptr, half: int) -> Value:
 
 
 def reference(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """weights float [rows, K] (dequantized), x float [tokens, K] -> float32 [tokens, rows]."""
+    """Multiply weights float [rows, K] by x float [tokens, K] -> float32 [tokens, rows]."""
     return (x.astype(np.float64) @ weights.astype(np.float64).T).astype(np.float32)

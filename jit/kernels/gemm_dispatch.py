@@ -1,4 +1,4 @@
-"""The product with panels of any format, for kernels that choose which panels they take."""
+"""The product with panels of any format, for kernels that choose their panels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tiles import TileGemm
 
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
-    """Bytes of its own that a thread needs for products with panels of `depth` values a row."""
+    """Return the bytes of scratch of one thread for panels of `depth` values a row."""
     if FORMATS[fmt].family == "k":
         return gemm_k.scratch_bytes(fmt, depth, target.lanes)
     return gemm.scratch_bytes(fmt, depth, target)
@@ -27,7 +27,7 @@ def tile_gemm(
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> TileGemm:
-    """Products with panels of `blocks` blocks.
+    """Return the product with panels of `blocks` blocks.
 
     tile, max_single_tile: as `gemm_quant` has them; scratch: each thread's own, `scratch_bytes` of
     it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i16, i32, kernel
-from .epilogue import Epilogue, apply_epilogue, ask_outputs
+from .epilogue import Epilogue, apply_epilogue, prefetch_outputs
 from .mathlib import f16_to_f32
 from .panels import FORMATS
 from .prefetch import LINE, Prefetcher, TileIndex, silent
@@ -25,30 +25,32 @@ def gemm_float(
     epilogue: Epilogue,
     tile: int = 0,
 ) -> None:
-    """float32 activations `x` [tokens, x_stride] times f32, f16 or bf16 panels; unit = panel."""
+    """Multiply float32 rows `x` [tokens, x_stride] by f32, f16 or bf16 panels; unit = panel."""
     product = float_product(k, fmt, epilogue, depth, tile)
     panel_bytes = depth * FORMATS[fmt].panel_block_bytes(k.lanes)
     with k.units() as unit:
-        place = rows_in_order(x, x_stride, out, out_stride)
-        product(weights.at(unit * panel_bytes), panel_bytes, count.load(0), place, unit)
+        pointers = rows_in_order(x, x_stride, out, out_stride)
+        product(weights.at(unit * panel_bytes), panel_bytes, count.load(0), pointers, unit)
 
 
 def float_product(
     k: Kernel, fmt: str, epilogue: Epilogue, depth: Value | int, tile: int = 0
 ) -> TileGemm:
-    """Products with panels of floats: tiles of twice as many tokens."""
-    lanes, most = k.lanes, 2 * (tile or tile_tokens(k.target))
+    """Return the product with panels of floats: tiles of twice as many tokens."""
+    lanes, max_tile = k.lanes, 2 * (tile or tile_tokens(k.target))
     step_bytes = FORMATS[fmt].panel_block_bytes(lanes)
     steps = max(1, LINE // step_bytes)  # of a line
 
     def product(
-        panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
+        panel: Ptr, following: Value, count: Value, pointers: RowPointers, unit: Value
     ) -> None:
         def one(first: Value, tokens: int, tile_index: TileIndex) -> None:
-            prefetcher = Prefetcher(k, panel, following, tile_index, asks=count > silent(k.target))
-            rows, outs = place(first, tokens)
+            prefetcher = Prefetcher(
+                k, panel, following, tile_index, enabled=count > silent(k.target)
+            )
+            rows, outs = pointers(first, tokens)
             sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in range(tokens)]
-            ask_outputs(k, epilogue, outs, unit)
+            prefetch_outputs(k, epilogue, outs, unit)
             with k.range(0, depth, name="depth") as d:
                 with k.if_((d & (steps - 1)).eq(0)):
                     prefetcher.prefetch(d, step_bytes)
@@ -59,7 +61,7 @@ def float_product(
                         total.set(k.fma(w, xs, total.value))
             apply_epilogue(k, epilogue, sums, outs, unit)
 
-        for_numbered_tiles(k, count, most, one)
+        for_numbered_tiles(k, count, max_tile, one)
 
     return product
 

@@ -29,15 +29,15 @@ from .epilogue import Epilogue
 from .grids8 import PAIRED
 from .panels_k import SUPER, offsets
 from .prefetch import Prefetcher
+from .sign_magnitude import EIGHT_BITS, block_bytes
 from .tiles import Sums, SuperTile, TileGemm, panel_product, quant_tile_tokens, rows_in_order
-from .turned import EIGHT_BITS, block_bytes
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 # Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
 SMALL = ("q2_k", "q3_k", *gemm_xs.TABLED)
 UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 10, **dict.fromkeys(SMALL, 25)}
 FEW_UNPACK_FROM = {"q5_k": 8, "q6_k": 6}  # where there are few registers; others from 9
-MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
+MAX_Q = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
 # Formats whose register tiles are not the one below.
 TILES = {
     **dict.fromkeys(("q2_k", "q3_k"), gemm_small.Tile),
@@ -46,7 +46,7 @@ TILES = {
 
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:
-    """Tokens from which a panel is unpacked.
+    """Return from how many tokens a panel is unpacked.
 
     With few registers that is soon: then 9 take 0.89 to 0.95 of the time with Q4_K, and 0.73 to
     0.78 with Q5_K and Q6_K (AVX2 on a Zen 4).
@@ -70,7 +70,7 @@ def gemm_k(
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> None:
-    """int8 activations `x` [tokens, 8 * blocks] times panels of `blocks` blocks; unit = panel.
+    """Multiply int8 `x` [tokens, 8 * blocks] by panels of `blocks` blocks; unit = panel.
 
     `scratch` is this thread's own, `scratch_bytes` of it; `tile`, `max_single_tile` as `gemm_quant`
     has them.
@@ -80,12 +80,12 @@ def gemm_k(
     x_stride = blocks * BLOCKS * BLOCK_BYTES
     with k.units() as unit:
         panel = weights.at(unit * panel_bytes)
-        place = rows_in_order(x, x_stride, out, out_stride)
-        product(panel, k.i64(panel_bytes), count.load(0), place, unit)
+        pointers = rows_in_order(x, x_stride, out, out_stride)
+        product(panel, k.i64(panel_bytes), count.load(0), pointers, unit)
 
 
 def scratch_bytes(fmt: str, depth: int, lanes: int) -> int:
-    """Bytes that one thread needs to unpack a panel of `depth` values a row."""
+    """Return bytes that one thread needs to unpack a panel of `depth` values a row."""
     scales = depth // (16 if fmt in ("q2_k", "q3_k", "q6_k", *PAIRED) else 32)
     weights = depth // 32 * block_bytes(lanes) if fmt in EIGHT_BITS else 2 * lanes * depth
     return weights + 8 * lanes * scales
@@ -100,12 +100,12 @@ def k_product(
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> TileGemm:
-    """Products with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
+    """Return the product with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
     return panel_product(
         k,
         TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks),
         scratch,
-        most=tile or quant_tile_tokens(k.target),
+        max_tile=tile or quant_tile_tokens(k.target),
         unpack_from=unpack_from(fmt, k.target),
         max_single_tile=max_single_tile,
     )
@@ -118,8 +118,8 @@ class _Tile(SuperTile):
         super().__init__(k, fmt, epilogue, blocks)
         self.steps = 4 if fmt == "q6_k" else 8  # K-groups of a sub-block
         # So many of them fit into a running sum of int16, where there is one.
-        self.running = max(n for n in (2, 4, 8) if n <= self.steps and n * MOST[fmt] * 254 < 32768)
-        self.dot = Dot(k, MOST[fmt], self.running)
+        self.running = max(n for n in (2, 4, 8) if n <= self.steps and n * MAX_Q[fmt] * 254 < 32768)
+        self.dot = Dot(k, MAX_Q[fmt], self.running)
         # Where running sums are int16 pairs, the product that widens them takes a scale with it.
         self.integer = self.dot.narrow and k.target.dot == "maddubs"
         self.element = i32 if self.integer else f32  # of unpacked scales, and of a block's parts
@@ -128,7 +128,7 @@ class _Tile(SuperTile):
         self.scale_at = blocks * SUPER * 2 * k.lanes
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
-        """A panel's weights as bytes and its scales as `_scales` has them, for all tiles."""
+        """Unpack a panel's weights to bytes and its scales as `_scales` has them, for all tiles."""
         k, lanes = self.k, self.lanes
         with k.range(0, self.blocks, name="unpack") as block:
             data = panel.at(block * self.at["end"])
@@ -150,7 +150,7 @@ class _Tile(SuperTile):
     def products(
         self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """See `PanelTile.products`."""
+        """Add products; see `PanelTile.products`."""
         k, lanes = self.k, self.lanes
         parts = [[k.var(k.zeros(self.element, lanes)) for _ in range(2)] for _ in rows]
         with k.range(0, self.blocks, name="super") as block:
@@ -181,7 +181,7 @@ class _Tile(SuperTile):
                     pair[half].set(k.fma(part, x_scale, pair[half].value))
 
     def _closed(self, data: Ptr, totals: list[Value], mins: list[Value], half: int) -> list[Value]:
-        """A block's integer sums as float32, less its mins or its zero point."""
+        """Return a block's integer sums as float32, less its mins or its zero point."""
         k, d = self.k, self._half_floats(data, "d", half)
         both = zip(totals, mins, strict=True)
         if self.fmt == "q6_k":
@@ -192,7 +192,7 @@ class _Tile(SuperTile):
     def _sub_blocks(
         self, data: Ptr, xs: list[Ptr], sub: Value, d: list[Value], parts: list[list[Var]]
     ) -> None:
-        """The 32 values of activation block `sub`: one sub-block, or two of 16."""
+        """Add the 32 values of activation block `sub`: one sub-block, or two of 16."""
         for n in range(self.scales):
             scales = self._scales(data, d, sub, n)
             groups = range(n * self.steps, (n + 1) * self.steps)
@@ -202,7 +202,7 @@ class _Tile(SuperTile):
     def _unpacked_blocks(
         self, unpacked: Ptr, xs: list[Ptr], block: Value, sub: Value, parts: list[list[Var]]
     ) -> None:
-        """The same from an unpacked panel."""
+        """Add the 32 values of activation block `sub` from an unpacked panel."""
         lanes = self.lanes
         words = unpacked.at((block * 8 + sub) * (64 * lanes)).cast(i32)
         for n in range(self.scales):
@@ -224,7 +224,7 @@ class _Tile(SuperTile):
         scales: list[Value],
         parts: list[list[Var]],
     ) -> None:
-        """One sub-block: int8 products of its K-groups, times its scale, onto the parts."""
+        """Add one sub-block: int8 products of its K-groups, times its scale."""
         k, lanes = self.k, self.lanes
         if self.integer:
             factors: list[Value | None] = [scale.bitcast(i16) for scale in scales]
@@ -253,7 +253,7 @@ class _Tile(SuperTile):
                 part.set(whole if self.integer else k.fma(whole.to(f32), scale, part.value))
 
     def _starts(self, xs: list[Ptr], sub: Value, n: int) -> list[Value]:
-        """What each row's sums start from: Q6_K's zero point times the activations' sum."""
+        """Return the initial sum of each row: Q6_K's zero point times the activations' sum."""
         k, lanes = self.k, self.lanes
         if self.fmt != "q6_k":
             return [k.zeros(i32, lanes) for _ in xs]
@@ -265,7 +265,7 @@ class _Tile(SuperTile):
         return out
 
     def _weights(self, data: Ptr, sub: Value, group: int, half: int) -> Value:
-        """K-group `group` of activation block `sub` for one half: int32 lanes of four bytes."""
+        """Return K-group `group` of activation block `sub` for one half: int32 lanes of bytes."""
         lanes = self.lanes
         nibbles = data.at(self.at["nibble"]).cast(i32)
         if self.fmt == "q6_k":
@@ -285,7 +285,7 @@ class _Tile(SuperTile):
         return low | (((high >> sub.to(i32).splat(lanes)) & 0x01010101) << 4)
 
     def _scales(self, data: Ptr, d: list[Value], sub: Value, n: int) -> list[Value]:
-        """What multiplies the sums of sub-block n of activation block `sub`, both halves.
+        """Return what multiplies the sums of sub-block n of activation block `sub`, both halves.
 
         float32 [lanes] with the block's `d` in it; or the integer scale as int16 pairs.
         """
@@ -295,7 +295,7 @@ class _Tile(SuperTile):
         return [one * scale.to(f32) for one, scale in zip(d, scales, strict=True)]
 
     def _scale(self, data: Ptr, sub: Value, n: int, half: int) -> Value:
-        """The integer scale of sub-block n of activation block `sub`, int32 [lanes]."""
+        """Return the integer scale of sub-block n of activation block `sub`, int32 [lanes]."""
         lanes, scales = self.lanes, data.at(self.at["scale"])
         where = sub * (2 * lanes) + half * lanes
         if self.fmt == "q6_k":
@@ -304,14 +304,14 @@ class _Tile(SuperTile):
         return scales.cast(i8).load(where, lanes).to(i32, signed=False)
 
     def _start_with_mins(self, data: Ptr, xs: list[Ptr], parts: list[list[Var]]) -> None:
-        """Start a block's parts with its mins times the activations' sums."""
+        """Initialize a block's parts with its mins times the activations' sums."""
         for half in range(2):
             factor = 0.0 - self._half_floats(data, "dmin", half)
             for pair, mins in zip(parts, self._mins(data, xs, half), strict=True):
                 pair[half].set(mins.to(f32) * factor)
 
     def _mins(self, data: Ptr, xs: list[Ptr], half: int) -> list[Value]:
-        """For each row the sum over sub-blocks of min (Q6_K: scale) times the activations' sum."""
+        """Sum, for each row, min (Q6_K: scale) times the activations' sum over sub-blocks."""
         k, lanes, each = self.k, self.lanes, self.fmt == "q6_k"
         at = data.at(self.at["scale" if each else "min"])
         accs = [k.zeros(i32, lanes) for _ in xs]

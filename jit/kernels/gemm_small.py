@@ -1,4 +1,4 @@
-"""Register tiles for Q2_K and Q3_K panels (`panels_small.py`): integers up to the whole block.
+"""Register tiles for Q2_K and Q3_K panels (`panels_small.py`): integer sums over whole blocks.
 
 For one block of 256, activation scale s_x and int8 activations x:
 
@@ -29,7 +29,7 @@ from .prefetch import Prefetcher
 from .tiles import Sums, SuperTile
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
-MOST = {"q2_k": 3, "q3_k": 7}
+MAX_Q = {"q2_k": 3, "q3_k": 7}
 STEPS = 4  # K-groups of a sub-block
 ONES = 0x00010001  # int16 pair
 
@@ -39,7 +39,7 @@ class Tile(SuperTile):
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
         super().__init__(k, fmt, epilogue, blocks)
-        self.dot = Dot(k, MOST[fmt], STEPS)
+        self.dot = Dot(k, MAX_Q[fmt], STEPS)
         # Bytes with the scale in them need a dot product of whole bytes.
         self.folded = not self.dot.narrow
         self.whole = Dot(k)
@@ -47,7 +47,7 @@ class Tile(SuperTile):
         self.scale_at = blocks * SUPER * 2 * k.lanes
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
-        """A panel's weights as bytes, with their scales in them or beside, for all tiles."""
+        """Unpack a panel's weights to bytes, and their scales if not folded in, for all tiles."""
         k, lanes = self.k, self.lanes
         with k.range(0, self.blocks, name="unpack") as block:
             data = panel.at(block * self.at["end"])
@@ -64,7 +64,7 @@ class Tile(SuperTile):
                         at.store(half * lanes, scales[half][n])
 
     def _fold(self, q: Value, scale: Value) -> Value:
-        """Bytes q * scale, or (4 - q) * scale as the target's dot product takes them."""
+        """Multiply bytes: q * scale, or (4 - q) * scale, as the target's dot product requires."""
         scales = ((scale & 255) * 0x01010101).bitcast(i8)
         if self.fmt == "q2_k":
             return (q.bitcast(i8) * scales).bitcast(i32)
@@ -72,7 +72,7 @@ class Tile(SuperTile):
 
     @property
     def _zero_point(self) -> int:
-        """What is added to a byte with its scale in it."""
+        """The value added to a byte that includes its scale."""
         return 128 if self.fmt == "q3_k" and not self.k.target.signed_bytes else 0
 
     def _unpacked_scale(self, scratch: Ptr, block: Value, sub: Value, n: int) -> Ptr:
@@ -82,7 +82,7 @@ class Tile(SuperTile):
     def products(
         self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """See `PanelTile.products`."""
+        """Add products; see `PanelTile.products`."""
         k, lanes = self.k, self.lanes
         totals = [[k.var(k.zeros(i32, lanes)) for _ in range(2)] for _ in rows]
         with k.range(0, self.blocks, name="super") as block:
@@ -110,8 +110,8 @@ class Tile(SuperTile):
             for group in range(8)
         )
         if not self.folded:
-            places = [self._unpacked_scale(unpacked, block, sub, n) for n in range(2)]
-            scales = [[at.load(half * lanes, lanes) for at in places] for half in range(2)]
+            halves = [self._unpacked_scale(unpacked, block, sub, n) for n in range(2)]
+            scales = [[at.load(half * lanes, lanes) for at in halves] for half in range(2)]
             self._products(xs, groups, scales, totals)
             return
         for group, ws in enumerate(groups):
@@ -127,7 +127,7 @@ class Tile(SuperTile):
         scales: list[list[Value]],
         totals: list[list[Var]],
     ) -> None:
-        """An activation block: the products of its two sub-blocks, each times its scale.
+        """Add an activation block: the products of its two sub-blocks, each times its scale.
 
         weights: for each K-group both halves; scales: for each half those of the sub-blocks.
         """
@@ -145,13 +145,13 @@ class Tile(SuperTile):
                     total.set(self._scaled(total.value, pair[half], scales[half][n]))
 
     def _scaled(self, total: Value, acc: Value, scale: Value) -> Value:
-        """total + scale * the running sum `acc` of the dot products."""
+        """Compute total + scale * the running sum `acc` of the dot products."""
         if self.dot.narrow or self.k.target.dot == "vpdpbusd":
             return dot_words(self.k, total, acc.bitcast(i32), scale)
         return total + acc * scale
 
     def _scales(self, data: Ptr, sub: Value, half: int) -> list[Value]:
-        """The scales of two sub-blocks as int32 [lanes], ready for `_scaled`.
+        """Return the scales of two sub-blocks as int32 [lanes], ready for `_scaled`.
 
         Where the running sum is int16 pairs, both halves of a lane have the scale; where it is an
         int32 that a product of int16 pairs multiplies, only the low half has.
@@ -168,7 +168,7 @@ class Tile(SuperTile):
         return [s.to(i32, signed=k.target.dot != "vpdpbusd") for s in both]
 
     def _weights(self, data: Ptr, sub: Value) -> Iterator[list[Value]]:
-        """The K-groups of activation block `sub`, both halves: int32 lanes of four bytes."""
+        """Return the K-groups of activation block `sub`, both halves: int32 lanes of four bytes."""
         lanes, count = self.lanes, 2 if self.fmt == "q2_k" else 3
         at = data.at(self.at["quant"]).cast(i32)
 
@@ -191,7 +191,7 @@ class Tile(SuperTile):
         sums: list[list[Var]],
         folded: bool,
     ) -> None:
-        """Close a block: take off the mins or the zero point, multiply by the float scales."""
+        """Close a block: subtract the mins or the zero point, multiply by the float scales."""
         k = self.k
         scales = [row.cast(f32).splat(0, self.lanes) for row in xs]
         wholes = self._whole_sums(xs) if folded and self._zero_point else None
@@ -211,7 +211,7 @@ class Tile(SuperTile):
                 out[half].set(k.fma(part, scales[t], out[half].value))
 
     def _mins(self, data: Ptr, xs: list[Ptr], half: int) -> list[Value]:
-        """For each row the sum over sub-blocks of min (Q3_K: scale) times the activations' sum."""
+        """Sum, for each row, min (Q3_K: scale) times the activations' sum over sub-blocks."""
         k, lanes = self.k, self.lanes
         accs = [k.zeros(i32, lanes) for _ in xs]
         for pair in range(8):
@@ -224,7 +224,7 @@ class Tile(SuperTile):
         return accs
 
     def _whole_sums(self, xs: list[Ptr]) -> list[Value]:
-        """For each row 128 times the sum of its 256 activations."""
+        """Compute, for each row, 128 times the sum of its 256 activations."""
         k = self.k
         ones = k.const(ONES, k.zeros(i32, self.lanes).type)
         accs = [k.zeros(i32, self.lanes) for _ in xs]
@@ -234,5 +234,5 @@ class Tile(SuperTile):
         return [acc << 7 for acc in accs]
 
     def _both_sums(self, x: Ptr, block: int) -> Value:
-        """The sums of the two halves of an activation block, an int16 pair in every lane."""
+        """Return the sums of the two halves of an activation block, an int16 pair in every lane."""
         return x.at(block * BLOCK_BYTES + 4).cast(i32).splat(0, self.lanes)

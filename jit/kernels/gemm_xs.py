@@ -25,8 +25,8 @@ from .panels import FORMATS
 from .panels_k import SUPER
 from .panels_small import GRIDS, three_bits
 from .prefetch import Prefetcher
+from .sign_magnitude import SignMagnitude, block_bytes, splits_signs
 from .tiles import Sums, SuperTile
-from .turned import Turned, block_bytes, turned
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 TABLED = ("iq4_xs", *GRIDS, *EIGHTS)
@@ -43,21 +43,21 @@ class Tile(SuperTile):
         self.subs = 2 if fmt in PAIRED else 1  # scales that meet one activation block
         self.steps = 8 // self.subs  # K-groups of each
         self.dot = Dot(k, None if fmt == "iq4_xs" else max(self.table), self.steps)
-        self.turned = Turned(k) if turned(fmt, k.target) else None
+        self.signs = SignMagnitude(k) if splits_signs(fmt, k.target) else None
         # An unpacked panel: weights of all blocks, then float32 scales of all sub-blocks.
-        self.words = block_bytes(k.lanes) if self.turned else 64 * k.lanes  # bytes of 32 weights
+        self.words = block_bytes(k.lanes) if self.signs else 64 * k.lanes  # bytes of 32 weights
         self.scale_at = blocks * BLOCKS * self.words
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
-        """A panel's weights as bytes and its scales as float32, for all tiles to read."""
+        """Unpack a panel's weights to bytes and its scales to float32, for all tiles."""
         k, lanes = self.k, self.lanes
         with k.range(0, self.blocks, name="unpack") as block:
             data = panel.at(block * self.at["end"])
             d = self._d(data)
             with k.range(0, 8, name="sub") as sub:
                 words, floats = self._unpacked(scratch, block, sub)
-                if self.turned:
-                    self.turned.store(self._weights(data, sub), words)
+                if self.signs:
+                    self.signs.store(self._weights(data, sub), words)
                 else:
                     for group, pair in self._weights(data, sub):
                         for half, w in enumerate(pair):
@@ -66,7 +66,7 @@ class Tile(SuperTile):
                     floats.store(n * lanes, scale)
 
     def _unpacked(self, scratch: Ptr, block: Value, sub: Value) -> tuple[Ptr, Ptr]:
-        """Where an activation block's weights and scales are when they are unpacked."""
+        """Return the addresses of an activation block's unpacked weights and scales."""
         index, lanes = block * 8 + sub, self.lanes
         words = scratch.at(index * self.words).cast(i32)
         return words, scratch.at(self.scale_at).cast(f32).at(index * (2 * self.subs * lanes))
@@ -74,7 +74,7 @@ class Tile(SuperTile):
     def products(
         self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """See `PanelTile.products`."""
+        """Add products; see `PanelTile.products`."""
         k, lanes = self.k, self.lanes
         zero = k.zeros(f32, lanes)
         parts = [[k.var(zero) for _ in range(2)] for _ in rows]
@@ -100,11 +100,11 @@ class Tile(SuperTile):
     def _unpacked_products(
         self, xs: list[Ptr], words: Ptr, floats: Ptr, parts: list[list[Var]]
     ) -> None:
-        """An activation block and what was unpacked for it."""
+        """Add an activation block's products with its unpacked weights."""
         k, lanes = self.k, self.lanes
         scales = [floats.load(n * lanes, lanes) for n in range(2 * self.subs)]
-        if self.turned:
-            totals = self.turned.sums(words, [x.at(8) for x in xs])
+        if self.signs:
+            totals = self.signs.sums(words, [x.at(8) for x in xs])
             for pair, sums in zip(parts, totals, strict=True):
                 for part, total, scale in zip(pair, sums, scales, strict=True):
                     part.set(k.fma(total.to(f32), scale, part.value))
@@ -122,7 +122,7 @@ class Tile(SuperTile):
         scales: list[Value],
         parts: list[list[Var]],
     ) -> None:
-        """An activation block; weights: its K-groups, each with both halves of the panel.
+        """Add an activation block's products; weights: its K-groups, each of both halves.
 
         scales: as of `_scales`.
         """
@@ -141,7 +141,7 @@ class Tile(SuperTile):
                     part.set(k.fma(total, scales[2 * n + half], part.value))
 
     def _start(self, x: Ptr, n: int) -> Value:
-        """What the sum over an activation block `x`, or over its half `n`, starts from."""
+        """Return the initial sum over an activation block `x`, or over its half `n`."""
         if self.subs == 2:
             return (x.at(4).cast(i16).load(n).to(i32) * -self.zero_point).splat(self.lanes)
         if self.zero_point:
@@ -149,7 +149,7 @@ class Tile(SuperTile):
         return self.k.zeros(i32, self.lanes)
 
     def _weights(self, data: Ptr, sub: Value) -> Iterator[tuple[int, list[Value]]]:
-        """The K-groups of activation block `sub`, both halves: int32 lanes of four bytes."""
+        """Return the K-groups of activation block `sub`, both halves: int32 lanes of four bytes."""
         k, lanes, eights = self.k, self.lanes, self.fmt in EIGHTS
         words, count = data.at(self.at["quant" if eights else "nibble"]).cast(i32), 3 + (not eights)
 
@@ -158,8 +158,8 @@ class Tile(SuperTile):
             return [words.load(first + half * lanes, lanes) for half in range(2)]
 
         if eights:
-            for group, places in enumerate(three_bits([raw(n) for n in range(3)])):
-                yield group, [table_bytes(k, p, self.table) for p in places]
+            for group, indices in enumerate(three_bits([raw(n) for n in range(3)])):
+                yield group, [table_bytes(k, p, self.table) for p in indices]
             return
         for n in range(4):
             both = raw(n)
@@ -167,7 +167,7 @@ class Tile(SuperTile):
                 yield group, [table_bytes(k, i & 0x0F0F0F0F, self.table) for i in indices]
 
     def _scales(self, data: Ptr, sub: Value, d: list[Value]) -> list[Value]:
-        """The scales of activation block `sub`, float32 [lanes], for both halves of the panel.
+        """Return the scales of activation block `sub`, float32 [lanes], for both halves.
 
         Where its own halves have theirs, those of the second are the last two.
         """
@@ -181,6 +181,6 @@ class Tile(SuperTile):
         return [scale for both in zip(*found, strict=True) for scale in both]
 
     def _d(self, data: Ptr) -> list[Value]:
-        """The float scales of both halves."""
+        """Return the float scales of both halves."""
         ds = [self._half_floats(data, "d", half) for half in range(2)]
         return [d * UNIT[self.fmt] for d in ds] if self.fmt in UNIT else ds

@@ -1,4 +1,4 @@
-"""Grids of IQ3_XXS and IQ3_S: which four magnitudes a byte, or nine bits, of the file stand for.
+"""Grids of IQ3_XXS and IQ3_S: an index of 8 or 9 bits selects four magnitudes.
 
 A grid has 256 or 512 of the 4,096 ways in which each of four weights has one of eight magnitudes.
 Read as a number whose digits to base 8 are these, the least first, its entries ascend: here is how
@@ -29,25 +29,25 @@ _GAPS = {
 
 
 def entries(fmt: str) -> list[tuple[int, ...]]:
-    """The grid of `fmt`: for each entry the magnitudes, 0 to 7, of four weights."""
+    """Return the grid of `fmt`: for each entry the magnitudes, 0 to 7, of four weights."""
     numbers = accumulate((ord(gap) - ord("(") for gap in _GAPS[fmt]), initial=-1)
     return [tuple(n >> (3 * i) & 7 for i in range(4)) for n in numbers if n >= 0]
 
 
 def words(k: Kernel, fmt: str) -> Ptr:
-    """The grid as constants of the kernel: int32 of four bytes, one for each weight."""
+    """Return the grid as constants of the kernel: int32 of four bytes, one for each weight."""
     values = [sum(m << (8 * i) for i, m in enumerate(entry)) for entry in entries(fmt)]
     return constants(k, f"grid_{fmt}", values)
 
 
 def constants(k: Kernel, name: str, values: list[int]) -> Ptr:
-    """int32 `values` as constants of the kernel, once however often they are asked for."""
+    """Return int32 `values` as constants of the kernel, added once for any number of requests."""
     table = k.module.globals.get(name) or k.module.table(name, len(values), i32, values)
     return Ptr(k, table, i32)
 
 
 def nibbles(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
-    """A block of the file as places in `codebook.TABLES`: [activation block][K-group] int32 words.
+    """Unpack a file block to indices into `codebook.TABLES`: [activation block][K-group] int32.
 
     A byte of a word is the magnitude of a weight, with 8 for its sign.
     """
@@ -66,25 +66,25 @@ def nibbles(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
             signs = [byte(74 + 4 * sub + n) for n in range(4)]
         groups = []
         for g in range(8):
-            place = byte(2 + 8 * sub + g)
+            index = byte(2 + 8 * sub + g)
             if fmt == "iq3_s":
-                place = place | (((byte(66 + sub) >> g) & 1) << 8)
+                index = index | (((byte(66 + sub) >> g) & 1) << 8)
             four = (signs[g // 2] >> (4 * (g % 2))) & 15
             # Four copies, seven bits apart: bit i lands on bit 0 of byte i.
-            groups.append(grid.load(place) | (((four * 0x00204081) & 0x01010101) << 3))
+            groups.append(grid.load(index) | (((four * 0x00204081) & 0x01010101) << 3))
         out.append(groups)
     return out
 
 
 def parity(value: Value) -> Value:
-    """Whether the number of bits of an int32 below 2^8 is odd."""
+    """Return whether the number of set bits of an int32 below 2^8 is odd."""
     value = value ^ (value >> 4)
     value = value ^ (value >> 2)
     return (value ^ (value >> 1)) & 1
 
 
 def scales(fmt: str, block: Ptr) -> list[Value]:
-    """The 8 scales of a block of the file, odd numbers from 1 to 31."""
+    """Return the 8 scales of a block of the file, odd numbers from 1 to 31."""
     if fmt == "iq3_xxs":
         fours = [(block.at(66 + 4 * n).cast(i32).load() >> 28) & 15 for n in range(8)]
     else:

@@ -1,4 +1,4 @@
-"""Grids of IQ2 and IQ1: which eight digits, 0 to 2, a place in the file stands for.
+"""Grids of IQ2 and IQ1: an index in the file selects eight digits, 0 to 2.
 
 A digit is a magnitude in IQ2 and one of -1, 0, 1 in IQ1. A grid has 256 to 2,048 of the 6,561 ways
 to choose eight. Read as a number to base 3, the least digit first, its entries ascend: here is for
@@ -63,7 +63,7 @@ _CHOSEN = {
 
 
 def entries(fmt: str) -> np.ndarray:
-    """The grid of `fmt`: uint8 [entries, 8], digits."""
+    """Return the grid of `fmt`: uint8 [entries, 8], digits."""
     name = "iq1" if fmt.startswith("iq1") else fmt
     bits = np.unpackbits(
         np.frombuffer(base64.b85decode(_CHOSEN[name]), np.uint8), bitorder="little"
@@ -73,38 +73,38 @@ def entries(fmt: str) -> np.ndarray:
 
 
 def words(k: Kernel, fmt: str) -> Ptr:
-    """The grid as constants of the kernel: two int32 of four bytes for each entry."""
+    """Return the grid as constants of the kernel: two int32 of four bytes for each entry."""
     return grids.constants(k, f"grid_{fmt}", entries(fmt).view("<i4").reshape(-1).tolist())
 
 
 def half_float(fmt: str, block: Ptr) -> Value:
-    """The bits of a block's fp16 scale: int16."""
+    """Return the bits of a block's fp16 scale: int16."""
     if fmt != "iq1_m":
         return block.cast(i16).load()
     tops = [_word(block, 48 + 2 * n) & 0xF000 for n in range(4)]
     return ((tops[0] >> 12) | (tops[1] >> 8) | (tops[2] >> 4) | tops[3]).to(i16)
 
 
-def places(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
-    """A block of the file as places in `codebook.TABLES`: [activation block][K-group] int32 words.
+def indices(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
+    """Unpack a file block to indices into `codebook.TABLES`: [activation block][K-group] int32.
 
     A byte of a word is the digit of a weight, with 4 for its sign.
     """
     out = []
     for sub in range(8):
         groups = []
-        for place, signs in zip(*_eights(fmt, block, sub), strict=True):
+        for index, signs in zip(*_eights(fmt, block, sub), strict=True):
             for half in range(2):
                 four = (signs >> (4 * half)) & 15
                 # Four copies, seven bits apart: bit i lands on bit 0 of byte i.
                 spread = ((four * 0x00204081) & 0x01010101) << 2
-                groups.append(grid.load(place * 2 + half) | spread)
+                groups.append(grid.load(index * 2 + half) | spread)
         out.append(groups)
     return out
 
 
 def _eights(fmt: str, block: Ptr, sub: int) -> tuple[list[Value], list[Value]]:
-    """Of an activation block: for each eight weights the place in the grid, and 8 bits of signs."""
+    """Return, for each eight weights of an activation block, the grid index and 8 sign bits."""
     if fmt == "iq2_xxs":
         word = block.at(6 + 8 * sub).cast(i32).load()
         sevens = [(word >> (7 * n)) & 0x7F for n in range(4)]
@@ -126,7 +126,7 @@ def _eights(fmt: str, block: Ptr, sub: int) -> tuple[list[Value], list[Value]]:
 
 
 def scales(fmt: str, block: Ptr) -> list[Value]:
-    """For each activation block s, or for its halves s | s' << 4: a weight has 2 s + 1 times d."""
+    """Return s for each activation block, or s | s' << 4 for its halves; a weight has 2 s + 1."""
     if fmt == "iq2_xxs":
         return [(block.at(6 + 8 * n).cast(i32).load() >> 28) & 15 for n in range(8)]
     if fmt == "iq1_s":
@@ -138,7 +138,7 @@ def scales(fmt: str, block: Ptr) -> list[Value]:
 
 
 def halves(fmt: str, packed: Value) -> list[Value]:
-    """What stands in an int32 of `scales`, 2 s + 1: of an activation block or of its halves."""
+    """Unpack an int32 of `scales` to 2 s + 1: of an activation block or of its halves."""
     low = ((packed & 15) << 1) | 1
     return [low, ((packed >> 4) << 1) | 1] if fmt in PAIRED else [low]
 
@@ -152,12 +152,12 @@ def _word(block: Ptr, at: int) -> Value:
 
 
 def _even(seven: Value) -> Value:
-    """Eight signs from seven: the last is what makes their number even."""
+    """Complete seven signs to eight: the last makes their number even."""
     return seven | (grids.parity(seven) << 7)
 
 
 def half_float_reference(fmt: str, data: np.ndarray) -> np.ndarray:
-    """data: uint8 [blocks, file bytes] -> uint16 [blocks], the bits of the fp16 scales."""
+    """Return the fp16 scale bits: data uint8 [blocks, file bytes] -> uint16 [blocks]."""
     if fmt != "iq1_m":
         return _words(data[:, :2])[:, 0]
     tops = _words(data[:, 48:]) >> 12 << np.array([0, 4, 8, 12], np.uint16)
@@ -165,32 +165,32 @@ def half_float_reference(fmt: str, data: np.ndarray) -> np.ndarray:
 
 
 def reference(fmt: str, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 [blocks, file bytes] -> `scales` uint8 [blocks, 8], `places` uint8 [blocks, 256]."""
+    """Unpack uint8 [blocks, file bytes] -> `scales` uint8 [blocks, 8], indices [blocks, 256]."""
     start = 0 if fmt == "iq1_m" else 2
     low = data[:, start : start + 32].astype(np.uint16)
     if fmt == "iq2_xxs":
         pairs = np.ascontiguousarray(data[:, 2:]).view("<u4").reshape(-1, 8, 2)
-        place = np.ascontiguousarray(pairs[..., 0]).view(np.uint8)
+        index = np.ascontiguousarray(pairs[..., 0]).view(np.uint8)
         sevens = pairs[..., 1:] >> np.array([0, 7, 14, 21], np.uint32) & 127
         packed, signs = pairs[..., 1] >> 28, _all_signs(sevens)
     elif fmt == "iq2_xs":
         both = _words(data[:, 2:66])
-        place, packed, signs = both & 511, data[:, 66:], _all_signs(both >> 9)
+        index, packed, signs = both & 511, data[:, 66:], _all_signs(both >> 9)
     elif fmt == "iq2_s":
         tops = data[:, 66:74, None] >> np.array([0, 2, 4, 6], np.uint8) & 3
-        place, packed, signs = low | tops.reshape(-1, 32).astype(np.uint16) << 8, data[:, 74:], None
+        index, packed, signs = low | tops.reshape(-1, 32).astype(np.uint16) << 8, data[:, 74:], None
         signs = np.unpackbits(data[:, 34:66], axis=1, bitorder="little")
     elif fmt == "iq1_s":
         high = _words(data[:, 34:])
         tops = high[..., None] >> np.array([0, 3, 6, 9], np.uint16) & 7
-        place, packed = low | tops.reshape(-1, 32) << 8, high >> 12 & 7
+        index, packed = low | tops.reshape(-1, 32) << 8, high >> 12 & 7
         signs = np.repeat(high >> 15, 32, axis=1)
     else:
         fours = np.stack([data[:, 32:48] & 15, data[:, 32:48] >> 4], axis=2).reshape(-1, 32)
-        place, signs = low | (fours & 7).astype(np.uint16) << 8, np.repeat(fours >> 3, 8, axis=1)
+        index, signs = low | (fours & 7).astype(np.uint16) << 8, np.repeat(fours >> 3, 8, axis=1)
         threes = _words(data[:, 48:])[..., None] >> np.array([0, 3, 6, 9], np.uint16) & 7
         packed = threes.reshape(-1, 8, 2) @ np.array([1, 16], np.uint16)
-    digits = entries(fmt)[place.reshape(len(data), 32)].reshape(-1, 256)
+    digits = entries(fmt)[index.reshape(len(data), 32)].reshape(-1, 256)
     return packed.astype(np.uint8), digits | (signs.reshape(-1, 256) << 2).astype(np.uint8)
 
 
@@ -199,6 +199,6 @@ def _words(data: np.ndarray) -> np.ndarray:
 
 
 def _all_signs(sevens: np.ndarray) -> np.ndarray:
-    """Numbers of seven bits, any shape -> the eight bits of each: [..., 8]."""
+    """Complete numbers of seven bits, any shape -> the eight sign bits of each: [..., 8]."""
     bits = sevens[..., None] >> np.arange(7, dtype=sevens.dtype) & 1
     return np.concatenate([bits, bits.sum(-1, keepdims=True) & 1], axis=-1)

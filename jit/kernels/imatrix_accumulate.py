@@ -1,4 +1,4 @@
-"""Sums of squares by column of what enters a product: what an importance matrix is made of.
+"""Sums of squares by column of a product's input, which make an importance matrix.
 
     scale[row] = 1 / (mean of x[row]^2 + eps)          where a norm follows, else 1   (row_scales)
     sums[c] += sum over rows of x[row, c]^2 scale[row]                                (square_sums)
@@ -18,7 +18,7 @@ _LANES = 16
 
 @kernel
 def row_scales(k: Kernel, x: F32s, scales: F32s, stride: I64, width: I64, eps: F32) -> None:
-    """Unit = row of x [rows, stride], of which `width` values count."""
+    """Compute each row's norm factor; unit = row of x [rows, stride], `width` values of it."""
     with k.units("row") as row:
         line = x.at(row * stride)
         whole = width // _LANES * _LANES
@@ -35,7 +35,7 @@ def row_scales(k: Kernel, x: F32s, scales: F32s, stride: I64, width: I64, eps: F
 
 @kernel
 def square_sums(k: Kernel, x: F32s, scales: F32s, sums: F32s, rows: I64s, stride: I64) -> None:
-    """Unit = 64 columns of x [rows[0], stride]."""
+    """Add squares by column; unit = 64 columns of x [rows[0], stride]."""
     with k.units("columns") as unit:
         at = unit * COLUMNS
         totals = _zeros(k)
@@ -61,7 +61,7 @@ def expert_square_sums(
     *,
     share: int,
 ) -> None:
-    """The same for each expert's rows: sums [experts, sums_stride], counts [experts] of the rows.
+    """Add squares by expert: sums [experts, sums_stride], counts [experts] of the rows.
 
     units[0] / units_each experts are active; active, starts, pairs, share: see `gemm_experts`.
     """
@@ -96,7 +96,7 @@ def _add_to(sums: Ptr, totals: list) -> None:
 
 
 def reference(x: np.ndarray, eps: float | None) -> np.ndarray:
-    """x float32 [rows, width] -> float64 [width]; eps: of the norm, None without."""
+    """Sum squares: x float32 [rows, width] -> float64 [width]; eps: of the norm, None without."""
     wide = x.astype(np.float64)
     scales = 1.0 if eps is None else 1 / ((wide**2).mean(1, keepdims=True) + eps)
     return (wide**2 * scales).sum(0)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..dot import to_bf16_bits
 from ..simd import Kernel, Ptr, Value, Var, i32
 from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
-from .key_values import turned
+from .key_values import transposed
 
 FEW = 4  # keys from which on they are turned, which takes as long for one as for a whole block
 UNROLL = 4
@@ -24,7 +24,7 @@ UNROLL = 4
 
 @dataclass(frozen=True, slots=True)
 class KeyBlock:
-    """The keys of a block that are held.
+    """The keys of a block that are buffered.
 
     Attributes:
         words: int32 of a key; rows: int32 [lanes, words], each key in the row of its lane.
@@ -41,16 +41,16 @@ class KeyBlock:
         return cls(k, words, k.scratch(i32, k.lanes * words), k.var(k.i64(0)))
 
     def ends(self, row: Ptr, more: Value) -> Value:
-        """Whether a row of the pass is the last of its block there; more: whether one follows."""
+        """Return whether a row is the last of its block in the pass; more: whether one follows."""
         position = row.load(ROW_POSITION) + 1
         # Where none follows this row is as good as any: what it says does not count.
         following = self.k.choose(more, row.at(ROW_SLOTS), row)
-        apart = following.load(ROW_TABLE).ne(row.load(ROW_TABLE))
-        apart = apart | following.load(ROW_POSITION).ne(position)
-        return apart | (position & (self.k.lanes - 1)).eq(0)
+        other_table = following.load(ROW_TABLE).ne(row.load(ROW_TABLE))
+        other_table = other_table | following.load(ROW_POSITION).ne(position)
+        return other_table | (position & (self.k.lanes - 1)).eq(0)
 
     def put(self, within: Value, vectors: Sequence[Value]) -> None:
-        """Hold the key of position `within` of a page: int32 vectors of its words."""
+        """Buffer the key of position `within` of a page: int32 vectors of its words."""
         row, at = self.rows.at((within & (self.k.lanes - 1)) * self.words), 0
         for v in vectors:
             row.store(at, v)
@@ -58,7 +58,7 @@ class KeyBlock:
         self.held.set(self.held.value + 1)
 
     def write(self, part: Ptr, within: Value) -> None:
-        """Write the keys that are held, of which `within` is the last, to their head's part."""
+        """Write the buffered keys, of which `within` is the last, to their head's part."""
         k, lanes, words = self.k, self.k.lanes, self.words
         lane, held = within & (lanes - 1), self.held.value
         first, block = lane + 1 - held, part.at((within - lane) * words)
@@ -82,7 +82,7 @@ class KeyBlock:
 
         def square(start: Value) -> None:
             rows = [self.rows.load(start + n * words, lanes) for n in range(lanes)]
-            for n, vector in enumerate(turned(k, rows, 1)):
+            for n, vector in enumerate(transposed(k, rows, 1)):
                 at = (start + n) * lanes
                 if k.target.bits == 512:
                     block.store_where(at, vector, inside)

@@ -1,4 +1,4 @@
-"""Values that are the first dims of keys, as in latent attention: read from where the keys lie.
+"""Values that are the first dims of keys, as in latent attention: read from the keys' storage.
 
 A page has such values once. Scores want lane = position and values lane = dim, so on the way to the
 second product the keys of a chunk are turned in registers, some dims at a time, into a piece of
@@ -18,12 +18,12 @@ PIECE_DIMS = 64  # at most in one piece
 
 
 def piece_bytes() -> int:
-    """Bytes of scratch for a piece: of float32 values, which are the largest."""
+    """Return the bytes of scratch for a piece of float32 values, the largest type."""
     return 4 * PAGE * PIECE_DIMS
 
 
-def turned(k: Kernel, words: Sequence[Value], step: int) -> list[Value]:
-    """lanes / step int32 vectors of words of dims, lane = position, to as many of positions.
+def transposed(k: Kernel, words: Sequence[Value], step: int) -> list[Value]:
+    """Transpose lanes / step int32 vectors of words of dims, lane = position.
 
     Of the results the n-th has positions n * step … of all dims in its lanes, in their order.
     """
@@ -42,7 +42,7 @@ def turned(k: Kernel, words: Sequence[Value], step: int) -> list[Value]:
 
 
 def _within(word: Value, step: int) -> Value:
-    """`step` dims of each of `step` neighboring positions: those of one dim into one int32."""
+    """Combine `step` dims of each of `step` neighboring positions, one int32 for each dim."""
     if step == 1:
         return word
     small = word.bitcast(i16 if step == 2 else i8)
@@ -56,7 +56,7 @@ def _within(word: Value, step: int) -> Value:
 
 
 def _swapped(a: Value, b: Value, distance: int, step: int) -> tuple[Value, Value]:
-    """Two rows of a square of units of `step` lanes, after one round of its transposition."""
+    """Swap units of `step` lanes of two rows of a square: one round of its transposition."""
     units = a.lanes // step
     low, high = list[int](), list[int]()
     for unit in range(units):
@@ -80,7 +80,7 @@ def turn(
     width: int,
     flip: int = 0,
 ) -> None:
-    """Turn `lanes` positions of whole vectors of dims.
+    """Transpose `lanes` positions of whole vectors of dims.
 
     rows: of each vector of dims, where its first word lies for these positions; the next ones are
     `stride` int32 on. into: int32 [positions of the chunk / step, width], of which rows from `at`
@@ -90,5 +90,5 @@ def turn(
     for n, row in enumerate(rows):
         words = [row.load(w * stride, k.lanes) for w in range(count)]
         words = [word ^ flip for word in words] if flip else words
-        for group, vector in enumerate(turned(k, words, step)):
+        for group, vector in enumerate(transposed(k, words, step)):
             into.store((at + group) * width + n * k.lanes, vector)

@@ -1,4 +1,4 @@
-"""Where keys and values lie: pages of 256 positions, each holding all layers and KV heads.
+"""The layout of keys and values: pages of 256 positions, each holding all layers and KV heads.
 
 A page table (int64 addresses) leads to the pages, so a cache grows page by page, and pages can be
 shared between branches of a conversation. A pass may hold rows of several sequences, each with a
@@ -28,12 +28,12 @@ SCALE_DIMS = 32  # dims of a key that share a scale in q8; a value has one scale
 
 
 def words_per_position(kv: KVFormat, head_dim: int) -> int:
-    """int32 words of K (and of V) for one position of one head; scales not counted."""
+    """Return the int32 words of K (and of V) for one position of one head, without scales."""
     return head_dim // {"f32": 1, "bf16": 2, "q8": 4}[kv]
 
 
 def head_words(kv: KVFormat, head_dim: int, part: Part = "k") -> int:
-    """int32 words of K (or of V) of one head in one page."""
+    """Return the int32 words of K (or of V) of one head in one page."""
     words = PAGE * words_per_position(kv, head_dim)
     if kv != "q8":
         return words
@@ -42,23 +42,23 @@ def head_words(kv: KVFormat, head_dim: int, part: Part = "k") -> int:
 
 
 def layer_bytes(kv: KVFormat, kv_heads: int, head_dim: int, value_dim: int = 0) -> int:
-    """Bytes of one layer in one page; value_dim: of values that are the first dims of keys."""
+    """Return a layer's bytes in a page; value_dim: of values that are the first dims of keys."""
     words = head_words(kv, head_dim, "k")
     return 4 * kv_heads * (words if value_dim else words + head_words(kv, head_dim, "v"))
 
 
 def page_bytes(kv: KVFormat, layers: int, kv_heads: int, head_dim: int) -> int:
-    """Bytes of one page."""
+    """Return the bytes of one page."""
     return layers * layer_bytes(kv, kv_heads, head_dim)
 
 
 def layer_offsets(kv: KVFormat, layer: int, kv_heads: int, head_dim: int) -> tuple[int, int]:
-    """Byte offsets of a layer's K and V within a page."""
+    """Return the byte offsets of a layer's K and V within a page."""
     start = layer * layer_bytes(kv, kv_heads, head_dim)
     return start, start + 4 * kv_heads * head_words(kv, head_dim, "k")
 
 
 def head_part(k: Kernel, pages: Ptr, page: Value, offset: Value, head: Value, words: int) -> Ptr:
-    """One head's K or V in one page, as int32 words."""
+    """Return one head's K or V in one page, as int32 words."""
     part = k.pointer(pages.load(page) + offset, i32)
     return part.at(head * words)

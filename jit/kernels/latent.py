@@ -1,4 +1,4 @@
-"""Latent attention's keys and queries: one key for all heads, which holds the value, too.
+"""Latent attention's keys and queries: one key for all heads, which also contains the value.
 
     key = [rmsnorm(c), rope(k_r)],  value = rmsnorm(c),  query of head h = [W_h q_h, rope(q_r,h)]
 
@@ -41,7 +41,7 @@ def latent_store(
     heads: int,
     rotated: int,
 ) -> None:
-    """Unit = (token, head), head fastest; after the last head comes the key.
+    """Store queries and the key; unit = (token, head), head fastest, the key after the last head.
 
     absorbed float32 [tokens * heads, absorbed_stride], of which `latent` values count; q [tokens *
     heads, q_stride], whose last `rotated` of q_width values are rotated; kv_rows [tokens,
@@ -58,8 +58,8 @@ def latent_store(
         angles = cos.at(position * (rotated // 2)), sin.at(position * (rotated // 2))
         with k.if_(head < heads):
             number = token * heads + head
-            asked = absorbed.at(number * absorbed_stride)
-            dims = [asked.load(d, lanes) for d in range(0, latent, lanes)]
+            absorbed_query = absorbed.at(number * absorbed_stride)
+            dims = [absorbed_query.load(d, lanes) for d in range(0, latent, lanes)]
             last = form.read(q.at(number * q_stride + q_width - rotated))
             store_query(k, q_out, number * head_dim, dims + form.rotate(last, angles), scale, kv)
         with k.if_(head.eq(heads)):

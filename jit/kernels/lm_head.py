@@ -1,4 +1,4 @@
-"""The output head: logits of all tokens, or of those few that may come next.
+"""The output head: logits of all tokens, or of the few allowed ones.
 
 A unit is one panel of a list, so that a grammar that allows a few tokens costs the reading of a few
 panels. A panel of the list is multiplied by the code that multiplies it among all: a logit has the
@@ -32,7 +32,7 @@ def gemm_selected(
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> None:
-    """Rows of `x`, prepared as the format asks, times the listed panels; unit = place in the list.
+    """Multiply prepared rows of `x` by the listed panels; unit = index in the list.
 
     `count[0]` is the number of rows, `out` float32 [rows, out_stride]: a panel's products go to its
     own columns, the others stay as they are. `panels` has one entry more than there are units: the
@@ -45,7 +45,7 @@ def gemm_selected(
     floats = form.family == "float"
     stride = x_bytes if floats else k.i64(blocks * (form.block // 32) * BLOCK_BYTES)
 
-    def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
+    def pointers(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
         start = x.at(first * stride)
         rows = [start.at(t * stride) for t in range(tokens)]
         rows = [row.cast(f32) for row in rows] if floats else rows
@@ -54,11 +54,11 @@ def gemm_selected(
     with k.units() as unit:
         at = panels.load(unit).to(i64)
         following = (panels.load(unit + 1).to(i64) - at) * panel_bytes
-        product(weights.at(at * panel_bytes), following, count.load(0), place, at)
+        product(weights.at(at * panel_bytes), following, count.load(0), pointers, at)
 
 
 def panels_of(mask: np.ndarray, rows: int) -> np.ndarray:
-    """int64: the panels of `rows` rows (a power of 2 from 8 to 64) that hold an allowed token.
+    """List the panels of `rows` rows (a power of 2 from 8 to 64) that hold an allowed token: int64.
 
     mask: uint32 bits of the allowed tokens.
     """
@@ -66,12 +66,12 @@ def panels_of(mask: np.ndarray, rows: int) -> np.ndarray:
 
 
 def count_panels(mask: np.ndarray, rows: int) -> int:
-    """How many `panels_of` would list: much quicker where that is most of them."""
+    """Count what `panels_of` would list: much faster where that is nearly all panels."""
     return int(np.count_nonzero(mask.view(f"u{rows // 8}")))
 
 
 def reference(weights: np.ndarray, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """weights float [vocabulary, K], x float [K] -> float32 logits; NaN where no bit is set."""
+    """Compute float32 logits: weights float [vocabulary, K], x float [K]; NaN where masked."""
     allowed = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(weights)].astype(bool)
     out = np.full(len(weights), np.nan, np.float32)
     out[allowed] = weights[allowed].astype(np.float64) @ x.astype(np.float64)

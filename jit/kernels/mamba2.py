@@ -1,4 +1,4 @@
-"""Mamba-2: a head's state S [N, P], which decays and takes in each token.
+"""Mamba-2: a head's state S [N, P], which decays and adds each token.
 
     D' = softplus(dt' + dt),   S = e^(D' A) S + B (D' x)^T,   y = S^T C + D x
     out = rmsnorm over each group of (y silu(z)) * w
@@ -19,7 +19,7 @@ from .state_tile import TOKENS, WIDTH, StateTile, columns, decay, lanes_of
 
 
 def scratch_bytes() -> int:
-    """Bytes of scratch that one thread needs."""
+    """Return bytes of scratch that one thread needs."""
     return 4 * 2 * TOKENS
 
 
@@ -45,7 +45,7 @@ def mamba2(
     groups: int,
     state_dim: int,
 ) -> None:
-    """Unit = (run, head), head fastest. runs: as `batch.py` has them.
+    """Run Mamba-2; unit = (run, head), head fastest. runs: as in `batch.py`.
 
     u float32 [rows, u_stride]: x, B, C; step [rows, step_stride]: dt' of each head; a, dt, skip
     [heads]: A, dt, D; out [rows, out_stride]: y, not gated yet; offset: float32 values of a state
@@ -117,7 +117,7 @@ def gated_group_norm(
     groups: int,
     width: int,
 ) -> None:
-    """y = rmsnorm(y silu(z)) * weight over each group of `width` values; unit = (row, group)."""
+    """Normalize groups of `width` values: y = rmsnorm(y silu(z)) * weight; unit = (row, group)."""
     lanes = lanes_of(k)
     with k.units() as unit:
         row, group = unit // groups, unit % groups
@@ -143,7 +143,7 @@ def reference(
     *,
     groups: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """float64 y [rows, heads P], not gated, and S [heads, N, P] behind them; step [rows, heads]."""
+    """Compute float64 y [rows, heads P], not gated, and the next S [heads, N, P]."""
     heads, n, p = state.shape
     u, state = u.astype(np.float64), state.astype(np.float64)
     out, group = np.empty((len(u), heads, p)), np.arange(heads) // (heads // groups)
@@ -161,7 +161,7 @@ def reference(
 def gated_group_norm_reference(
     y: np.ndarray, z: np.ndarray, weight: np.ndarray, eps: float, groups: int
 ) -> np.ndarray:
-    """y, z [rows, width] -> float64 of the same shape."""
+    """Normalize by group: y, z [rows, width] -> float64 of the same shape."""
     y, z = y.astype(np.float64), z.astype(np.float64)
     parts = (y * z / (1 + np.exp(-z))).reshape(len(y), groups, -1)
     normed = parts / np.sqrt((parts * parts).mean(-1, keepdims=True) + eps)

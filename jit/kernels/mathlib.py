@@ -15,25 +15,25 @@ _GELU = 0.7978845608028654  # sqrt(2 / pi)
 
 
 def round_to_int(value: Value) -> Value:
-    """float32 with |value| < 2^22 -> int32, to nearest, ties to even; no libm on any target."""
+    """Round float32 with |value| < 2^22 to nearest int32, ties to even; no libm on any target."""
     return (value + ROUND).bitcast(i32) - ROUND_BITS
 
 
 def exp(k: Kernel, x: Value) -> Value:
-    """e^x for x <= 88; below -87.3 the result is the least normal float32; exp(0) is exactly 1.
+    """Compute e^x for x <= 88; below -87.3 it is the smallest normal float32; exp(0) is exactly 1.
 
     x = n ln 2 + r with |r| <= ln(2)/2 and e^x = 2^n e^r; relative error <= 2e-7.
     """
     return exp_each(k, [x])[0]
 
 
-def exp_each(k: Kernel, xs: Sequence[Value], least: float = -87.3) -> list[Value]:
-    """The same of each, step by step for all: while one waits for a step, others take it.
+def exp_each(k: Kernel, xs: Sequence[Value], min_exponent: float = -87.3) -> list[Value]:
+    """Compute `exp` of each, interleaved step by step to hide latency.
 
-    least: what smaller ones count as.
+    min_exponent: what smaller ones count as.
     """
     # A comparison and a choice are one instruction on x86, which `Value.max` is not.
-    xs = [(x > least).select(x, least) for x in xs]
+    xs = [(x > min_exponent).select(x, min_exponent) for x in xs]
     rounded = [x * 1.4426950408889634 for x in xs]
     rounded = [y + ROUND for y in rounded]
     ns = [y - ROUND for y in rounded]
@@ -50,7 +50,7 @@ def exp_each(k: Kernel, xs: Sequence[Value], least: float = -87.3) -> list[Value
 
 
 def exp_below_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
-    """e^x of what is 0 at most, for attention's softmax: where x is below -70, e^-70.
+    """Compute e^x of values <= 0, for attention's softmax: where x is below -70, e^-70.
 
     That is nothing beside 1, and its product with anything above 3e-8 is a normal number. Denormals
     take a Xeon many times as long: with scores that far apart a prefill's attention took 7 times as
@@ -60,28 +60,28 @@ def exp_below_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
 
 
 def silu(k: Kernel, x: Value) -> Value:
-    """x / (1 + e^-x)."""
+    """Compute x / (1 + e^-x)."""
     return silu_each(k, [x])[0]
 
 
 def silu_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
-    """The same of each; see `exp_each`."""
+    """Compute `silu` of each; see `exp_each`."""
     return [x / (e + 1.0) for x, e in zip(xs, _inverse_exp_each(k, xs), strict=True)]
 
 
 def _inverse_exp_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
-    """e^-x, of e^88 at most."""
-    turned = [0 - x for x in xs]
-    return exp_each(k, [(x < 88.0).select(x, 88.0) for x in turned])
+    """Compute e^-x, at most e^88."""
+    negated = [0 - x for x in xs]
+    return exp_each(k, [(x < 88.0).select(x, 88.0) for x in negated])
 
 
 def sigmoid(k: Kernel, x: Value) -> Value:
-    """1 / (1 + e^-x); NaN where x is not finite."""
+    """Compute 1 / (1 + e^-x); NaN where x is not finite."""
     return 1.0 / (_inverse_exp_each(k, [x])[0] + 1.0) + (x - x)
 
 
 def softplus(k: Kernel, x: Value) -> Value:
-    """ln(1 + e^x) = max(x, 0) + ln(1 + y), y = e^-|x|; relative error <= 4e-7.
+    """Compute ln(1 + e^x) = max(x, 0) + ln(1 + y), y = e^-|x|; relative error <= 4e-7.
 
     With z = y / (2 + y) <= 1/3 the logarithm is 2 artanh(z) = 2 z (1 + z^2 / 3 + z^4 / 5 + …). NaN
     where x is not finite.
@@ -96,24 +96,24 @@ def softplus(k: Kernel, x: Value) -> Value:
 
 
 def gelu(k: Kernel, x: Value) -> Value:
-    """x / 2 (1 + tanh(u)) = x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    """Compute x / 2 (1 + tanh(u)) = x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3)."""
     return gelu_each(k, [x])[0]
 
 
 def gelu_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
-    """The same of each; see `exp_each`."""
+    """Compute `gelu` of each; see `exp_each`."""
     cubic, linear = 2 * _GELU * 0.044715, 2 * _GELU
     twice = [x * k.fma(x * x, k.const(cubic, x.type), k.const(linear, x.type)) for x in xs]
     return [x / (e + 1.0) for x, e in zip(xs, _inverse_exp_each(k, twice), strict=True)]
 
 
 def tanh(k: Kernel, x: Value) -> Value:
-    """1 - 2 / (1 + e^2x); absolute error <= 3e-7; NaN where x is not finite."""
+    """Compute 1 - 2 / (1 + e^2x); absolute error <= 3e-7; NaN where x is not finite."""
     return 1.0 - 2.0 / (exp(k, (x + x).min(88.0)) + 1.0) + (x - x)
 
 
 def f16_to_f32(k: Kernel, bits: Value) -> Value:
-    """float16 bits in int16 -> float32; finite values only on targets without the instruction."""
+    """Convert float16 bits (int16) to float32; without the instruction only finite values."""
     if k.target.has_f16:
         return bits.bitcast(f16).to(f32)
     wide = bits.to(i32, signed=False)
@@ -124,7 +124,7 @@ def f16_to_f32(k: Kernel, bits: Value) -> Value:
 
 
 def f32_to_f16(k: Kernel, value: Value) -> Value:
-    """float32 -> float16 bits in int16, to nearest, ties to even; too large is infinite.
+    """Convert float32 to float16 bits in int16, to nearest, ties to even; overflow gives infinity.
 
     NaN becomes an infinity on targets without the instruction.
     """
@@ -133,13 +133,13 @@ def f32_to_f16(k: Kernel, value: Value) -> Value:
     bits = value.bitcast(i32)
     size = bits & 0x7FFFFFFF
     # The last bit of a float32 in [0.5, 1) is worth 2^-24, as a float16 denormal's is.
-    least = (size.bitcast(f32) + 0.5).bitcast(i32) - 0x3F000000
+    subnormal = (size.bitcast(f32) + 0.5).bitcast(i32) - 0x3F000000
     normal = (size - (112 << 23) + 0xFFF + ((size >> 13) & 1)) >> 13
-    small = (size < (113 << 23)).select(least, normal)
+    small = (size < (113 << 23)).select(subnormal, normal)
     whole = (size < 0x477FF000).select(small, 0x7C00)  # 65520 and above
     return (whole | ((bits >> 16) & 0x8000)).to(i16)
 
 
 def larger(a: Value, b: Value) -> Value:
-    """The larger one; `b` if `a` is NaN. One instruction on x86, which `V.max` is not."""
+    """Return the larger one; `b` if `a` is NaN. One instruction on x86, unlike `V.max`."""
     return (a > b).select(a, b)

@@ -1,4 +1,4 @@
-"""Loops that measure this machine's limits: how fast it reads, and how fast it multiplies."""
+"""Loops that measure this machine's peak rates of reads and of products."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import amx
 from ..dot import Dot, bf16_dot
 from ..simd import I64, I8s, Kernel, Ptr, f32, i8, i32, kernel
 from ..targets import CpuTarget
-from .turned import turned
+from .sign_magnitude import splits_signs
 
 Peak = Literal["int8", "w8a8", "fp32", "bf16"]
 """int8: of weights up to 15, the fastest that the target multiplies; w8a8: of 8-bit weights, which
@@ -23,7 +23,7 @@ TILE_STEPS = 8  # products of AMX tiles into each of their sums in one unit
 
 
 def operations(peak: Peak, target: CpuTarget) -> int:
-    """Arithmetic operations (multiply and add count as two) of one unit of `multiply`."""
+    """Return the operations (multiply and add count as two) of one unit of `multiply`."""
     lanes = target.lanes
     if peak == "bf16" and target.bf16 == "tiles":
         return 2 * 2 * (amx.ROWS * lanes * lanes) * len(amx.SUMS) * TILE_STEPS
@@ -32,7 +32,7 @@ def operations(peak: Peak, target: CpuTarget) -> int:
 
 
 def operands(lanes: int) -> np.ndarray:
-    """What `multiply` reads: uint8 [VECTORS, 4 * lanes], small products and sums from zero."""
+    """Return the input of `multiply`: uint8 [VECTORS, 4 * lanes]; products are small, sums 0."""
     made = np.zeros((VECTORS, 4 * lanes), np.uint8)
     made[:OPERANDS] = 1
     return made
@@ -40,7 +40,7 @@ def operands(lanes: int) -> np.ndarray:
 
 @kernel
 def read(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
-    """Read the units [begin, end) of `unit_bytes` (a multiple of 4 vectors) and keep a checksum."""
+    """Read units [begin, end) of `unit_bytes`, a multiple of 4 vectors; store a checksum."""
     vector = 4 * k.lanes
     sums = [k.var(k.zeros(i32, k.lanes)) for _ in range(4)]
     with k.range(k.begin * unit_bytes, k.end * unit_bytes, step=4 * vector) as at:
@@ -52,7 +52,7 @@ def read(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
 
 @kernel
 def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
-    """One unit = STEPS products on each of CHAINS sums; operands: VECTORS vectors.
+    """Compute STEPS products on each of CHAINS sums a unit; operands: VECTORS vectors.
 
     Each sum starts from memory: LLVM would compute sums that start alike once for all.
     Sums of AMX tiles start from zero: a product of them is never computed for another.
@@ -67,10 +67,10 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
     element = i32 if whole else f32
     words = operands.cast(i32)
     a, b = words.load(0, lanes), words.load(lanes, lanes)
-    # Sizes and signs apart (`turned.py`): products of sizes, and a sign on what they multiply.
-    signs = peak == "w8a8" and turned("q8_0", k.target)
+    # Magnitudes and signs (`sign_magnitude.py`): products of magnitudes, and signs on the others.
+    signs = peak == "w8a8" and splits_signs("q8_0", k.target)
     mask = words.load(OPERANDS * lanes, lanes)  # zero: no sign
-    dot = Dot(k, most=127 if signs else None if peak == "w8a8" else 15)
+    dot = Dot(k, max_q=127 if signs else None if peak == "w8a8" else 15)
     zero = k.zeros(element, lanes)
     starts = operands.cast(element).at(OPERANDS * lanes)
     sums = [
@@ -99,7 +99,7 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
 
 
 def _multiply_tiles(k: Kernel, operands: Ptr, sink: Ptr) -> None:
-    """Products of bf16 tiles; one row of the sums goes to `sink`."""
+    """Multiply bf16 tiles; one row of the sums goes to `sink`."""
     row = 4 * k.lanes
     amx.configure(k, row)
     for n in range(2):
@@ -110,16 +110,16 @@ def _multiply_tiles(k: Kernel, operands: Ptr, sink: Ptr) -> None:
     with k.units(), k.range(0, TILE_STEPS, name="step"):
         for n, tile in enumerate(amx.SUMS):
             amx.dot_bf16(k, tile, amx.LEFT[n % 2], amx.RIGHT[n // 2])
-    place = k.scratch(f32, amx.ROWS * k.lanes)
+    sums = k.scratch(f32, amx.ROWS * k.lanes)
     out = k.zeros(f32, k.lanes)
     for tile in amx.SUMS:
-        amx.store(k, tile, place, row)
-        out = out + place.load(0, k.lanes)
+        amx.store(k, tile, sums, row)
+        out = out + sums.load(0, k.lanes)
     sink.cast(f32).store(0, out)
     amx.release(k)
 
 
 @kernel
 def noop(k: Kernel, sink: I8s) -> None:
-    """An op that does nothing: what is left is dispatch and the barrier."""
+    """Do nothing, so that only dispatch and the barrier remain."""
     sink.store(0, k.const(0, i8))

@@ -1,4 +1,4 @@
-"""Mixture of experts: who goes to which expert, products by expert, and the weighted sum.
+"""Mixture of experts: routing, products by expert, and the weighted sum.
 
     p = softmax(scores) or sigmoid(scores),  T = the `used` largest of p + c          (route)
     w_e = s p_e, or s p_e / sum of p over T
@@ -53,7 +53,7 @@ def route(
     groups: int = 1,
     groups_used: int = 1,
 ) -> None:
-    """Unit = token: ids and weights of its `used` likeliest of `experts` experts, best first.
+    """Choose ids and weights of the `used` likeliest experts, best first; unit = token.
 
     scores float32 [tokens, stride], stride a multiple of the lanes; ids, weights [tokens, used].
     Of equal scores the lower id comes first. A score that is NaN is never chosen; if there are not
@@ -88,9 +88,9 @@ def route(
                 _drop_groups(k, left, experts, groups, groups_used)
         chosen, shares = ids.at(token * used), weights.at(token * used)
         with k.range(0, used, name="slot") as slot:
-            most, index = _largest(k, left, room)
+            maximum, index = _largest(k, left, room)
             chosen.store(slot, index)
-            shares.store(slot, most if plain else likely.load(index.to(i64)))
+            shares.store(slot, maximum if plain else likely.load(index.to(i64)))
             left.store(index.to(i64), k.f32(NEVER))
         if plain:
             _softmax(k, shares, used)
@@ -104,7 +104,7 @@ def route(
 
 
 def _likelihoods(k: Kernel, values: Ptr, room: int, gating: Gating) -> None:
-    """Scores, -inf behind the last, become likelihoods in place; NaN where not finite."""
+    """Turn scores, padded with -inf, into likelihoods in place; NaN where not finite."""
     lanes = k.lanes
     if gating == "sigmoid":
         with k.range(0, room, step=lanes, name="sigmoid") as at:
@@ -112,10 +112,10 @@ def _likelihoods(k: Kernel, values: Ptr, room: int, gating: Gating) -> None:
             values.store(at, sigmoid(k, x))
         return
     largest, _ = _largest(k, values, room)
-    most, total = largest.splat(lanes), k.var(k.zeros(f32, lanes))
+    maximum, total = largest.splat(lanes), k.var(k.zeros(f32, lanes))
     with k.range(0, room, step=lanes, name="exp") as at:
         x = values.load(at, lanes)
-        e = x.eq(NEVER).select(k.zeros(f32, lanes), exp(k, x - most) + (x - x))
+        e = x.eq(NEVER).select(k.zeros(f32, lanes), exp(k, x - maximum) + (x - x))
         values.store(at, e)
         total.set(total.value + e)
     whole = total.value.hsum().splat(lanes)
@@ -123,8 +123,8 @@ def _likelihoods(k: Kernel, values: Ptr, room: int, gating: Gating) -> None:
         values.store(at, values.load(at, lanes) / whole)
 
 
-def _drop_groups(k: Kernel, left: Ptr, experts: int, groups: int, kept: int) -> None:
-    """Only experts of the `kept` best of `groups` equal groups can be chosen any more."""
+def _drop_groups(k: Kernel, left: Ptr, experts: int, groups: int, used_groups: int) -> None:
+    """Restrict the choice to experts of the best `used_groups` of `groups` equal groups."""
     lanes, size = k.lanes, experts // groups
     room = -(-groups // lanes) * lanes
     worth, keeps = k.scratch(f32, room), k.scratch(f32, room)
@@ -139,7 +139,7 @@ def _drop_groups(k: Kernel, left: Ptr, experts: int, groups: int, kept: int) -> 
             second.set(best.select(first.value, second.value.max(x)))
             first.set(best.select(x, first.value))
         worth.store(g, first.value + second.value if size > 1 else first.value)
-    with k.range(0, kept, name="kept"):
+    with k.range(0, used_groups, name="kept"):
         _, index = _largest(k, worth, room)
         worth.store(index.to(i64), k.f32(NEVER))
         keeps.store(index.to(i64), k.f32(0))
@@ -148,7 +148,7 @@ def _drop_groups(k: Kernel, left: Ptr, experts: int, groups: int, kept: int) -> 
 
 
 def _normalize(k: Kernel, values: Ptr, count: int) -> None:
-    """values / their sum."""
+    """Divide values by their sum."""
     total = k.var(k.f32(0))
     with k.range(0, count, name="sum") as n:
         total.set(total.value + values.load(n))
@@ -157,7 +157,7 @@ def _normalize(k: Kernel, values: Ptr, count: int) -> None:
 
 
 def _largest(k: Kernel, values: Ptr, count: int) -> tuple[Value, Value]:
-    """The largest of `count` values, and the first place where it is."""
+    """Return the largest of `count` values, and the first index where it is."""
     lanes = k.lanes
     largest, where = k.var(k.f32(NEVER, lanes)), k.var(k.zeros(i32, lanes))
     with k.range(0, count, step=lanes, name="largest") as at:
@@ -165,13 +165,13 @@ def _largest(k: Kernel, values: Ptr, count: int) -> tuple[Value, Value]:
         better = xs > largest.value
         where.set(better.select(k.iota(lanes) + at.to(i32).splat(lanes), where.value))
         largest.set(better.select(xs, largest.value))
-    most = largest.value.hmax()
-    ties = largest.value.eq(most.splat(lanes)).select(where.value, 0x7FFFFFFF)
-    return most, ties.fold(lambda a, b: a.min(b))
+    maximum = largest.value.hmax()
+    ties = largest.value.eq(maximum.splat(lanes)).select(where.value, 0x7FFFFFFF)
+    return maximum, ties.fold(lambda a, b: a.min(b))
 
 
 def _softmax(k: Kernel, values: Ptr, count: int) -> None:
-    """e^v / sum of e^v, for values of which the first is the largest and the last the least."""
+    """Compute e^v / sum of e^v, for values whose first is the largest and last the smallest."""
     first = values.load(0)
     # 0, or NaN if a value is not finite: `exp` would not show it.
     broken = (first - first) + (values.load(count - 1) - values.load(count - 1))
@@ -199,7 +199,7 @@ def group(
     experts: int,
     used: int,
 ) -> None:
-    """One unit: the pairs of each expert, by a counting sort.
+    """Group the pairs of each expert by a counting sort; one unit.
 
     ids int32 [tokens[0] * used]. active: the experts that have any, in order; starts: where the
     pairs of each begin in `pairs`, and their end; both int32 [experts + 1]. units[0], units[1] =
@@ -247,7 +247,7 @@ def head_lists(
     *,
     heads: int,
 ) -> None:
-    """One unit: the lists of `group` where every token takes all of `heads` matrices.
+    """Write the lists of `group` for tokens that use all of `heads` matrices; one unit.
 
     units[0] = heads times `each`.
     """  # fmt: skip
@@ -284,7 +284,7 @@ def gemm_experts(
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> None:
-    """Each active expert's panels times the rows of its pairs; unit = (active expert, panel).
+    """Multiply each active expert's panels by the rows of its pairs; unit = (active expert, panel).
 
     weights: the panels of all experts, `units_each` an expert. Pair p takes row p // share of x
     (rows of `x_bytes` bytes, prepared as the format asks) and gives row p of out. active, starts,
@@ -300,18 +300,18 @@ def gemm_experts(
         start, end = (starts.load(slot + n).to(i64) for n in range(2))
         mine = pairs.at(start)
 
-        def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
+        def pointers(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
             here = [mine.load(first + t).to(i64) for t in range(tokens)]
             rows = [x.at(pair // share * x_bytes) for pair in here]
             if FORMATS[fmt].family == "float":
                 rows = [row.cast(f32) for row in rows]
             return rows, [out.at(pair * out_stride) for pair in here]
 
-        product(weights.at(at * panel_bytes), following, end - start, place, column)
+        product(weights.at(at * panel_bytes), following, end - start, pointers, column)
 
 
 def _panel(active: Ptr, unit: Value, units_each: Value) -> Value:
-    """Number of a unit's panel among those of all experts."""
+    """Return the index of a unit's panel among those of all experts."""
     return active.load(unit // units_each).to(i64) * units_each + unit % units_each
 
 
@@ -331,7 +331,7 @@ def combine(
     add: bool = True,
     biased: bool = False,
 ) -> None:
-    """Unit = token: x += sum over its pairs of weight * row of y, in the order of the slots.
+    """Add x += sum over its pairs of weight * row of y, in the order of the slots; unit = token.
 
     Without `add`, x is that sum. `width` is a multiple of the lanes. With `biased` the bias of a
     pair's expert is added to its row: ids [tokens, used] as `route` writes them, biases float32
@@ -365,7 +365,7 @@ def clamped_glu(
     alpha: F32,
     limit: F32,
 ) -> None:
-    """Unit = (pair, part): gate = g sigmoid(alpha g) (u + 1), in place, in one of `parts` parts.
+    """Compute gate = g sigmoid(alpha g) (u + 1) in place; unit = (pair, one of `parts` parts).
 
     g = min(gate + its bias, limit), u = up + its bias, between -limit and limit. gate, up float32
     [pairs, stride]; biases float32 [experts, stride]; ids int32 [pairs]. A part of a row must be a
@@ -376,12 +376,12 @@ def clamped_glu(
     with k.units() as unit:
         pair, start = unit // parts, unit % parts * size
         at, bias = pair * stride + start, ids.load(pair).to(i64) * stride + start
-        most, steep = limit.splat(lanes), alpha.splat(lanes)
+        bound, steep = limit.splat(lanes), alpha.splat(lanes)
         with k.range(0, size, step=lanes, name="column") as n:
             g = gate.load(at + n, lanes) + gate_biases.load(bias + n, lanes)
             u = up.load(at + n, lanes) + up_biases.load(bias + n, lanes)
             broken = (g - g) + (u - u)  # NaN, which bounds would hide
-            g, u = g.min(most), u.min(most).max(0 - most)
+            g, u = g.min(bound), u.min(bound).max(0 - bound)
             open_ = 1.0 / (exp(k, (0 - g * steep).min(88.0)) + 1.0)
             gate.store(at + n, g * open_ * (u + 1.0) + broken)
 
@@ -397,7 +397,7 @@ def route_reference(
     groups: int = 1,
     groups_used: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """scores float [tokens, experts] -> ids int32 and weights float32, [tokens, used] each."""
+    """Route scores float [tokens, experts] -> ids int32, weights float32 [tokens, used]."""
     wide = scores.astype(np.float64)
     p = np.exp(wide - wide.max(axis=-1, keepdims=True))
     p = p / p.sum(axis=-1, keepdims=True) if gating == "softmax" else 1 / (1 + np.exp(-wide))
@@ -416,5 +416,5 @@ def route_reference(
 
 
 def combine_reference(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """x [tokens, width], y [tokens, used, width], weights [tokens, used] -> float32 like x."""
+    """Combine x [tokens, width], y [tokens, used, width], weights [tokens, used] -> float32 x."""
     return (x + np.einsum("tsw,ts->tw", y.astype(np.float64), weights)).astype(np.float32)

@@ -49,7 +49,7 @@ SUM_BASE_BITS = 0x4B400000
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A weight type as it lies in a GGUF file and in panels.
+    """The layout of a weight type in a GGUF file and in panels.
 
     Attributes:
         name: lower-case GGML name.
@@ -57,7 +57,7 @@ class Format:
         file_bytes: bytes of one block of one row in the file.
         family: which product takes it: ``float``, ``blocks`` (of 32) or ``k`` (K-quants).
         row_bytes: bytes of one block of one row in a panel; the file's, or a little more.
-        most: largest stored weight where they are small and unsigned (``blocks`` only).
+        max_q: largest stored weight where they are small and unsigned (``blocks`` only).
         has_min: whether a block's min is added to its weights, instead of a zero point.
         scales: byte offsets of a block's fp16 scale and min in the file (of the float itself: 0).
     """
@@ -67,24 +67,24 @@ class Format:
     file_bytes: int
     family: Literal["float", "blocks", "k"]
     row_bytes: int
-    most: int | None = None
+    max_q: int | None = None
     has_min: bool = False
     scales: tuple[int, ...] = (0,)
 
     @property
     def scale_bytes(self) -> int:
-        """Bytes of a scale or float: of what `scales` says the places."""
+        """Bytes of a scale or float, as stored at the offsets in `scales`."""
         return {"f32": 4, "mxfp4": 1}.get(self.name, 2)
 
     @property
     def sub_blocks(self) -> int:
-        """Parts of a block of ``blocks`` that have scales of their own."""
+        """Parts of a block of ``blocks`` that have their own scales."""
         return 2 if self.name == "nvfp4" else 1
 
     @property
     def has_fifth(self) -> bool:
-        """Whether weights are nibbles and a bit."""
-        return self.most == 31
+        """Whether weights have five bits: nibbles and a bit."""
+        return self.max_q == 31
 
     @property
     def head_bytes(self) -> int:
@@ -99,12 +99,12 @@ class Format:
 
     @property
     def exponent(self) -> int:
-        """The bits of a float of it, or of a scale, that are all set in infinities and NaNs."""
+        """The exponent bits of a float or scale, all of which are set in infinities and NaNs."""
         known = {"f32": 0x7F800000, "bf16": 0x7F80, "mxfp4": 0xFF}
         return known.get(self.name, 0x7C00)
 
     def not_finite(self, data: np.ndarray) -> np.ndarray:
-        """Byte offsets of the floats and scales of uint8 `data`, whole blocks, that are no number.
+        """Return the byte offsets of non-finite floats and scales in uint8 `data`, whole blocks.
 
         int64, ascending.
         """
@@ -120,19 +120,19 @@ class Format:
         return np.sort(np.concatenate(found))
 
     def panel_block_bytes(self, lanes: int) -> int:
-        """Bytes of one block of one panel of 2 * lanes rows."""
+        """Return bytes of one block of one panel of 2 * lanes rows."""
         return 2 * lanes * self.row_bytes
 
     def factor_bytes(self, lanes: int) -> int:
-        """Bytes of the rows' factors that stand after a panel's blocks."""
+        """Return the bytes of the rows' factors that follow a panel's blocks."""
         return 2 * lanes * 4 if self.name == "nvfp4" else 0
 
     def panel_bytes(self, blocks: int, lanes: int) -> int:
-        """Bytes of a panel of `blocks` blocks."""
+        """Return bytes of a panel of `blocks` blocks."""
         return blocks * self.panel_block_bytes(lanes) + self.factor_bytes(lanes)
 
     def zero_point(self, target: CpuTarget) -> int:
-        """What is subtracted from a weight as it is multiplied, folded into the sum's start."""
+        """Return what a product subtracts from a weight, folded into the sum's initial value."""
         small = {"q4_0": 8, "q5_0": 16, "mxfp4": 12, "nvfp4": 12, "iq3_s": 15, "iq3_xxs": 31}
         if self.name in small:
             return small[self.name]
@@ -142,7 +142,7 @@ class Format:
         return 128 if whole_bytes and not target.signed_bytes else 0
 
     def sum_base(self, target: CpuTarget) -> int:
-        """What a block's int32 sum starts from: 0, or the bits of `SUM_BASE` (see `gemm.py`).
+        """Return the initial value of a block's int32 sum: 0, or `SUM_BASE`'s bits (`gemm.py`).
 
         With 16 registers there is no room for the offsets that this takes.
         Scales of MXFP4 reach 2^127: an offset would not be finite.
@@ -152,7 +152,7 @@ class Format:
         return SUM_BASE_BITS
 
     def activation(self, target: CpuTarget, depth: int) -> ActivationFormat:
-        """How rows of `depth` values must be prepared to be multiplied by it."""
+        """Return how rows of `depth` values must be prepared for a product with it."""
         zero_point = self.zero_point(target)
         if self.family == "float":
             return ActivationFormat("float", 1)
@@ -178,14 +178,14 @@ FORMATS = {
         Format("f16", 1, 2, "float", 2),
         Format("bf16", 1, 2, "float", 2),
         Format("q8_0", 32, 34, "blocks", 34),
-        Format("q4_0", 32, 18, "blocks", 18, most=15),
-        Format("q4_1", 32, 20, "blocks", 20, most=15, has_min=True, scales=(0, 2)),
+        Format("q4_0", 32, 18, "blocks", 18, max_q=15),
+        Format("q4_1", 32, 20, "blocks", 20, max_q=15, has_min=True, scales=(0, 2)),
         Format("iq4_nl", 32, 18, "blocks", 18),
-        Format("mxfp4", 32, 17, "blocks", 17, most=24),
+        Format("mxfp4", 32, 17, "blocks", 17, max_q=24),
         # In the file two blocks share 36 bytes: their four scales come first.
-        Format("nvfp4", 32, 18, "blocks", 18, most=24, scales=()),
-        Format("q5_0", 32, 22, "blocks", 22, most=31),
-        Format("q5_1", 32, 24, "blocks", 24, most=31, has_min=True, scales=(0, 2)),
+        Format("nvfp4", 32, 18, "blocks", 18, max_q=24, scales=()),
+        Format("q5_0", 32, 22, "blocks", 22, max_q=31),
+        Format("q5_1", 32, 24, "blocks", 24, max_q=31, has_min=True, scales=(0, 2)),
         Format("q2_k", 256, 84, "k", 84, scales=(80, 82)),
         Format("q3_k", 256, 110, "k", 114, scales=(108,)),
         Format("q4_k", 256, 144, "k", 148, scales=(0, 2)),
@@ -255,7 +255,7 @@ def pack(
 
 @kernel
 def look(k: Kernel, data: I8s, row_bytes: I64, blocks: I64, bad: I32s, *, fmt: str) -> None:
-    """Unit = row of a matrix that is not packed; `bad` as of `pack`."""
+    """Check the floats and scales of an unpacked matrix; unit = row; `bad` as of `pack`."""
     form = FORMATS[fmt]
     with k.units() as unit:
         row, seen = data.at(unit * row_bytes), k.var(k.const(0, i32))
@@ -265,7 +265,7 @@ def look(k: Kernel, data: I8s, row_bytes: I64, blocks: I64, bad: I32s, *, fmt: s
 
 
 def _see_scales(form: Format, block: Ptr, seen: Var) -> None:
-    """Note in `seen` whether a float or scale of a block in the file has the exponent of a NaN.
+    """Record in `found` whether a float or scale of a block in the file has the exponent of a NaN.
 
     One more than an exponent of all ones reaches the bit above it; no other does.
     """
@@ -286,7 +286,7 @@ def _not_finite(form: Format, seen: Var) -> Value:
 def _pack_block(
     k: Kernel, fmt: str, src: Ptr, out: Ptr, half: int, lane: Value, keep: Value, flip: int
 ) -> None:
-    """One block of one row into its lane of half `half`."""
+    """Pack one block of one row into its lane of half `half`."""
     lanes, form = k.lanes, FORMATS[fmt]
     if form.family == "k":
         pack_block_k(k, fmt, src, out, half, lane, keep)
@@ -302,8 +302,8 @@ def _pack_block(
     if fmt in ("f16", "bf16"):
         return
     if form.has_min:
-        least = src.cast(i16).load(1) & keep16
-        out.at(4 * lanes).cast(i16).store(lane + half * lanes, least)
+        minimum = src.cast(i16).load(1) & keep16
+        out.at(4 * lanes).cast(i16).store(lane + half * lanes, minimum)
     if form.has_fifth:
         bits = _by_group(src.at(form.head_bytes - 4).cast(i32).load())
         fifth = out.at(2 * lanes * (form.head_bytes - 4)).cast(i32)
@@ -319,7 +319,7 @@ FACTOR = 128.0  # of a tensor with none of its own: what fp16 and the tables dif
 
 
 def small_scale(scale: Value) -> Value:
-    """An int8 UE4M3 scale of NVFP4, 0 for its NaN, as int32 of 7 bits.
+    """Convert an int8 UE4M3 scale of NVFP4, 0 for its NaN, to int32 of 7 bits.
 
     Seven bits up it is the fp16 of 2^-8 times the scale, denormals and all.
     """
@@ -328,7 +328,7 @@ def small_scale(scale: Value) -> Value:
 
 
 def nvfp4_block(row: Ptr, block: Value) -> tuple[Ptr, Ptr]:
-    """Where the two scales and the 16 bytes of nibbles of a row's block of 32 are in the file."""
+    """Return the file addresses of both scales and the 16 nibble bytes of a row's block of 32."""
     odd = block & 1
     pair = row.at((block - odd) * 18)
     return pair.at(odd * 2), pair.at(odd * 16 + 4)
@@ -348,7 +348,7 @@ def _pack_nvfp4(
 
 
 def half_power(exponent: Value) -> Value:
-    """An int8 exponent e of MXFP4 as the float32 exponent of 2^(e - 128): int32, 1 less.
+    """Convert an int8 exponent e of MXFP4 to the float32 exponent of 2^(e - 128): int32, 1 less.
 
     The tables have twice what a nibble stands for. Scales that would be denormal are 0: that takes
     less than 1e-37 from a weight, and a block of zeros need not be multiplied by a denormal.
@@ -357,7 +357,7 @@ def half_power(exponent: Value) -> Value:
 
 
 def _by_group(bits: Value) -> Value:
-    """Bit n of an int32 to bit n / 4 of byte n % 4."""
+    """Move bit n of an int32 to bit n / 4 of byte n % 4."""
     out = bits & 0
     for group in range(8):
         four = (bits >> (4 * group)) & 15
@@ -369,7 +369,7 @@ def _by_group(bits: Value) -> Value:
 def pack_reference(
     first: np.ndarray, second: np.ndarray, fmt: str, target: CpuTarget, step_rows: int
 ) -> np.ndarray:
-    """What `pack` makes: first, second uint8 [rows, row_bytes] -> [panels, blocks, bytes].
+    """Pack first, second uint8 [rows, row_bytes] as `pack` does -> [panels, blocks, bytes].
 
     With factors of the rows [panels, bytes].
     """
@@ -419,7 +419,7 @@ def pack_reference(
 def _nvfp4_reference(
     out: np.ndarray, halves: tuple[np.ndarray, ...], lanes: int, step_rows: int
 ) -> np.ndarray:
-    """out: zeros [panels, blocks, bytes] -> [panels, bytes]."""
+    """Pack into out, zeros [panels, blocks, bytes] -> [panels, bytes]."""
     panels, blocks, _ = out.shape
     scales = out[..., : 4 * lanes].reshape(panels, blocks, 2, 2, lanes)
     words = out[..., 4 * lanes :].reshape(panels, blocks, 4, 2, lanes, 4)

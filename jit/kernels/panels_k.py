@@ -34,7 +34,7 @@ PARTS: dict[str, dict[str, int]] = {
 
 
 def offsets(fmt: str, lanes: int) -> dict[str, int]:
-    """Byte offset of each part of a panel's block."""
+    """Return the byte offset of each part of a panel's block."""
     out, at = {}, 0
     for name, size in PARTS[fmt].items():
         out[name] = at * 2 * lanes
@@ -46,7 +46,7 @@ def offsets(fmt: str, lanes: int) -> dict[str, int]:
 def pack_block(
     k: Kernel, fmt: str, src: Ptr, out: Ptr, half: int, lane: Value, keep: Value
 ) -> None:
-    """One block of one row into its lane of half `half`; `keep` is -1, or 0 for a padding row."""
+    """Pack one block of a row into its lane of half `half`; `keep` is -1, or 0 for padding."""
     lanes, at = k.lanes, offsets(fmt, k.lanes)
     where = lane + half * lanes
     keep16 = keep.to(i16)
@@ -55,7 +55,7 @@ def pack_block(
         return
 
     def words(part: str, start: int, count: int) -> None:
-        """`count` int32 words of the row from byte `start` on, each beside its neighbors'."""
+        """Store `count` int32 words of the row from byte `start`, interleaved with the others."""
         source, target = src.at(start).cast(i32), out.at(at[part]).cast(i32)
         for n in range(count):
             target.store(where + n * 2 * lanes, source.load(n))
@@ -83,7 +83,7 @@ def pack_block(
 
 
 def six_bits(packed: list[Value]) -> tuple[list[Value], list[Value]]:
-    """The 8 scales and 8 mins that 12 bytes hold in 6 bits each."""
+    """Unpack the 8 scales and 8 mins that 12 bytes hold in 6 bits each."""
     scales, mins = [], []
     for j in range(8):
         if j < 4:
@@ -98,44 +98,44 @@ def six_bits(packed: list[Value]) -> tuple[list[Value], list[Value]]:
 def reference(
     out: np.ndarray, data: np.ndarray, fmt: str, lanes: int, where: int, inside: bool
 ) -> None:
-    """What `pack_block` makes of one row: data uint8 [blocks, file bytes] into `out`.
+    """Pack one row as `pack_block` does: data uint8 [blocks, file bytes] into `out`.
 
     out: uint8 [blocks, panel bytes], of which the row has lane `where` = half * lanes + lane.
     A padding row (`inside` false) keeps what its scales multiply, but not the scales.
     """
     blocks, at = len(data), offsets(fmt, lanes)
 
-    def place(part: str, values: np.ndarray) -> None:
-        """values [blocks, count, bytes]: each beside those of the other rows."""
+    def put(part: str, values: np.ndarray) -> None:
+        """Store values [blocks, count, bytes], interleaved with those of the other rows."""
         count, size = values.shape[1:]
         there = out[:, at[part] : at[part] + count * 2 * lanes * size]
         there.reshape(blocks, count, 2 * lanes, size)[:, :, where] = values
 
     if fmt in panels_small.PARTS:
-        panels_small.reference(place, data, fmt, inside)
+        panels_small.reference(put, data, fmt, inside)
         return
 
     def words(part: str, start: int, count: int) -> None:
-        place(part, data[:, start : start + 4 * count].reshape(blocks, count, 4))
+        put(part, data[:, start : start + 4 * count].reshape(blocks, count, 4))
 
     if fmt == "q6_k":
-        place("d", data[:, None, 208:210] * inside)
-        place("scale", data[:, 192:208].reshape(blocks, 8, 2) * inside)
+        put("d", data[:, None, 208:210] * inside)
+        put("scale", data[:, 192:208].reshape(blocks, 8, 2) * inside)
         words("nibble", 0, 32)
         words("high", 128, 16)
         return
-    place("d", data[:, None, 0:2] * inside)
-    place("dmin", data[:, None, 2:4] * inside)
+    put("d", data[:, None, 0:2] * inside)
+    put("dmin", data[:, None, 2:4] * inside)
     scales, mins = six_bits_reference(data[:, 4:16])
-    place("scale", scales[:, :, None])
-    place("min", mins.reshape(blocks, 4, 2))
+    put("scale", scales[:, :, None])
+    put("min", mins.reshape(blocks, 4, 2))
     if fmt == "q5_k":
         words("high", 16, 8)
     words("nibble", 16 if fmt == "q4_k" else 48, 32)
 
 
 def six_bits_reference(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 [blocks, 12] -> scales and mins, uint8 [blocks, 8] each."""
+    """Unpack uint8 [blocks, 12] -> scales and mins, uint8 [blocks, 8] each."""
     low, high, tops = packed[:, :4], packed[:, 4:8], packed[:, 8:]
     scales = np.concatenate([low & 63, (tops & 15) | (low >> 6) << 4], axis=1)
     mins = np.concatenate([high & 63, (tops >> 4) | (high >> 6) << 4], axis=1)

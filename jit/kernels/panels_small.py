@@ -52,11 +52,11 @@ PARTS: dict[str, dict[str, int]] = {
 def pack_block(  # noqa: C901 - one arm for each format
     k: Kernel, fmt: str, src: Ptr, out: Ptr, at: dict[str, int], where: Value, keep: Value
 ) -> None:
-    """One block of one row into its lane `where`; `keep` is int16 -1, or 0 for a padding row."""
+    """Pack one block of a row into its lane `where`; `keep` is int16 -1, or 0 for padding."""
     lanes = k.lanes
 
     def put(part: str, n: int, value: Value) -> None:
-        """`value` as the row's n-th of a part."""
+        """Store `value` as the row's n-th of a part."""
         out.at(at[part]).cast(value.type).store(where + n * 2 * lanes, value)
 
     def byte(n: int) -> Value:
@@ -66,7 +66,7 @@ def pack_block(  # noqa: C901 - one arm for each format
         return src.at(start).cast(i32)
 
     def put_three_bits(sub: int, q: list[Value]) -> None:
-        """The K-groups of an activation block, three bits a byte."""
+        """Store the K-groups of an activation block, three bits a byte."""
         put("quant", 3 * sub, q[0] | (q[1] << 3) | ((q[6] & 0x03030303) << 6))
         put("quant", 3 * sub + 1, q[2] | (q[3] << 3) | ((q[7] & 0x03030303) << 6))
         tops = ((q[6] & 0x04040404) << 4) | ((q[7] & 0x04040404) << 5)
@@ -97,7 +97,7 @@ def pack_block(  # noqa: C901 - one arm for each format
         put("d", 0, grids8.half_float(fmt, src) & keep)
         for n, scale in enumerate(grids8.scales(fmt, src)):
             put("scale", n, scale.to(i8))
-        for sub, q in enumerate(grids8.places(fmt, grids8.words(k, fmt), src)):
+        for sub, q in enumerate(grids8.indices(fmt, grids8.words(k, fmt), src)):
             put_three_bits(sub, q)
     elif fmt in GRIDS:
         put("d", 0, src.cast(i16).load() & keep)
@@ -116,12 +116,12 @@ def pack_block(  # noqa: C901 - one arm for each format
 
 
 def _two_bits(words: Ptr, sub: int, group: int) -> Value:
-    """K-group `group` of activation block `sub` from the file's words of two bits a value."""
+    """Unpack K-group `group` of activation block `sub` from the file's two-bit words."""
     return (words.load(sub // 4 * 8 + group) >> (2 * (sub % 4))) & 0x03030303
 
 
 def q3_scales(packed: list[Value]) -> list[Value]:
-    """The 16 scales, -32..31, that 12 bytes hold in 6 bits each (32 added)."""
+    """Unpack the 16 scales, -32..31, that 12 bytes hold in 6 bits each (32 added)."""
     scales = []
     for n in range(16):
         low = packed[n] & 15 if n < 8 else packed[n - 8] >> 4
@@ -131,7 +131,7 @@ def q3_scales(packed: list[Value]) -> list[Value]:
 
 
 def xs_scales(high: Value, low: list[Value]) -> list[Value]:
-    """The 8 scales of IQ4_XS, -32..31: four bits each in 4 bytes, two each in `high`."""
+    """Unpack the 8 scales of IQ4_XS, -32..31: four bits each in 4 bytes, two each in `high`."""
     scales = []
     for n in range(8):
         four = (low[n // 2] >> (4 * (n % 2))) & 15
@@ -140,7 +140,7 @@ def xs_scales(high: Value, low: list[Value]) -> list[Value]:
 
 
 def three_bits(words: list[list[Value]]) -> Iterator[list[Value]]:
-    """The eight K-groups of an activation block, 0 to 7 a byte, from its three words.
+    """Unpack the eight K-groups of an activation block, 0 to 7 a byte, from its three words.
 
     words: for each of them both halves of a panel, as the groups have them.
     """
@@ -155,68 +155,68 @@ PanelWriter = Callable[[str, np.ndarray], None]
 """Writes [blocks, count, bytes] of one row as a part of its panel's blocks."""
 
 
-def reference(place: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> None:
-    """What `pack_block` makes of one row: data uint8 [blocks, file bytes].
+def reference(put: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> None:
+    """Pack one row as `pack_block` does: data uint8 [blocks, file bytes].
 
     A padding row (`inside` false) keeps what its scales multiply, but not the scales.
     """
     if fmt == "q2_k":
-        place("d", data[:, None, 80:82] * inside)
-        place("dmin", data[:, None, 82:84] * inside)
-        place("scale", data[:, :16].reshape(-1, 8, 2))
+        put("d", data[:, None, 80:82] * inside)
+        put("dmin", data[:, None, 82:84] * inside)
+        put("scale", data[:, :16].reshape(-1, 8, 2))
         q = _two_bits_reference(data[:, 16:80]).reshape(-1, 8, 2, 4, 4)
         shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
-        place("quant", np.bitwise_or.reduce(q << shifts, axis=3).reshape(-1, 16, 4))
+        put("quant", np.bitwise_or.reduce(q << shifts, axis=3).reshape(-1, 16, 4))
     elif fmt == "q3_k":
-        place("d", data[:, None, 108:110] * inside)
-        place("scale", q3_scales_reference(data[:, 96:108]).view(np.uint8).reshape(-1, 8, 2))
+        put("d", data[:, None, 108:110] * inside)
+        put("scale", q3_scales_reference(data[:, 96:108]).view(np.uint8).reshape(-1, 8, 2))
         top = data[:, None, :32] >> np.arange(8, dtype=np.uint8)[:, None] & 1
         q = _two_bits_reference(data[:, 32:96]) | top.reshape(-1, 8, 8, 4) << 2
-        place("quant", _three_bits_reference(q))
+        put("quant", _three_bits_reference(q))
     elif fmt in EIGHTS:
         d = grids8.half_float_reference(fmt, data).view(np.uint8).reshape(-1, 1, 2)
         scales, q = grids8.reference(fmt, data)
-        place("d", d * inside)
-        place("scale", scales[:, :, None])
-        place("quant", _three_bits_reference(q.reshape(-1, 8, 8, 4)))
+        put("d", d * inside)
+        put("scale", scales[:, :, None])
+        put("quant", _three_bits_reference(q.reshape(-1, 8, 8, 4)))
     elif fmt in GRIDS:
-        place("d", data[:, None, 0:2] * inside)
+        put("d", data[:, None, 0:2] * inside)
         scales, q = grid_reference(data, fmt)
-        place("scale", scales[:, :, None])
+        put("scale", scales[:, :, None])
         groups = q.reshape(-1, 8, 2, 4, 4)
-        place("nibble", (groups[:, :, 0] | groups[:, :, 1] << 4).reshape(-1, 32, 4))
+        put("nibble", (groups[:, :, 0] | groups[:, :, 1] << 4).reshape(-1, 32, 4))
     else:
-        place("d", data[:, None, 0:2] * inside)
-        place("scale", xs_scales_reference(data[:, 2:8]).view(np.uint8)[:, :, None])
-        place("nibble", data[:, 8:].reshape(-1, 32, 4))
+        put("d", data[:, None, 0:2] * inside)
+        put("scale", xs_scales_reference(data[:, 2:8]).view(np.uint8)[:, :, None])
+        put("nibble", data[:, 8:].reshape(-1, 32, 4))
 
 
 def grid_reference(data: np.ndarray, fmt: str) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 [blocks, file bytes] -> scales uint8 [blocks, 8], places in a table [blocks, 256]."""
+    """Unpack uint8 [blocks, file bytes] -> scales uint8 [blocks, 8], indices [blocks, 256]."""
     grid, qs = np.array(grids.entries(fmt), np.uint8), data[:, 2:66].astype(np.uint16)
     if fmt == "iq3_s":
         tops = np.unpackbits(data[:, 66:74], axis=1, bitorder="little")
-        scales, places = data[:, 106:], qs | tops.astype(np.uint16) << 8
+        scales, indices = data[:, 106:], qs | tops.astype(np.uint16) << 8
         scales = np.stack([scales & 15, scales >> 4], axis=2).reshape(-1, 8)
         signs = np.unpackbits(data[:, 74:106], axis=1, bitorder="little")
     else:
-        packed, places = np.ascontiguousarray(data[:, 66:]).view("<u4"), qs
+        packed, indices = np.ascontiguousarray(data[:, 66:]).view("<u4"), qs
         scales = (packed >> 28).astype(np.uint8)
         bits = packed[..., None] >> np.arange(28, dtype=np.uint32) & 1
         sevens = bits.reshape(-1, 8, 4, 7)
         signs = np.concatenate([sevens, sevens.sum(-1, keepdims=True) & 1], axis=-1)
     signs = signs.reshape(-1, 256).astype(np.uint8)
-    return scales * 2 + 1, grid[places].reshape(-1, 256) | signs << 3
+    return scales * 2 + 1, grid[indices].reshape(-1, 256) | signs << 3
 
 
 def _two_bits_reference(packed: np.ndarray) -> np.ndarray:
-    """uint8 [blocks, 64] -> values 0..3, uint8 [blocks, activation block, K-group, 4]."""
+    """Unpack uint8 [blocks, 64] -> values 0..3, uint8 [blocks, activation block, K-group, 4]."""
     halves = packed.reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
     return halves.reshape(-1, 8, 8, 4)
 
 
 def _three_bits_reference(q: np.ndarray) -> np.ndarray:
-    """uint8 [blocks, activation block, K-group, 4], 0 to 7 -> words, uint8 [blocks, 24, 4]."""
+    """Pack uint8 [blocks, activation block, K-group, 4], 0 to 7 -> words, uint8 [blocks, 24, 4]."""
     words = q[:, :, 0:6:2] | q[:, :, 1:6:2] << 3
     words[:, :, :2] |= (q[:, :, 6:] & 3) << 6
     words[:, :, 2] |= (q[:, :, 6] >> 2) << 6 | (q[:, :, 7] >> 2) << 7
@@ -224,14 +224,14 @@ def _three_bits_reference(q: np.ndarray) -> np.ndarray:
 
 
 def q3_scales_reference(packed: np.ndarray) -> np.ndarray:
-    """uint8 [blocks, 12] -> int8 [blocks, 16]."""
+    """Unpack uint8 [blocks, 12] -> int8 [blocks, 16]."""
     low = np.concatenate([packed[:, :8] & 15, packed[:, :8] >> 4], axis=1)
     top = packed[:, None, 8:] >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
     return ((low | top.reshape(-1, 16) << 4).astype(np.int8) - 32).astype(np.int8)
 
 
 def xs_scales_reference(packed: np.ndarray) -> np.ndarray:
-    """uint8 [blocks, 6] -> int8 [blocks, 8]."""
+    """Unpack uint8 [blocks, 6] -> int8 [blocks, 8]."""
     high = np.ascontiguousarray(packed[:, :2]).view("<u2")
     low = np.stack([packed[:, 2:] & 15, packed[:, 2:] >> 4], axis=2).reshape(-1, 8)
     top = (high >> np.arange(0, 16, 2) & 3).astype(np.uint8)

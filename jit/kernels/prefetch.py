@@ -1,4 +1,4 @@
-"""Prefetching weights before they are needed.
+"""Prefetching weights ahead of their use.
 
 A panel meets all tiles of tokens before the next one is read. So that memory is busy all the time
 and not only during the first tile, every tile asks for its own share of the next panel.
@@ -31,30 +31,30 @@ SILENT = 2  # tokens up to which AMD's CPUs fetch plain blocks best by themselve
 
 
 def near(target: CpuTarget) -> int:
-    """Bytes ahead that a single tile asks; on a Zen 5 of 4, 8, 12 and a panel's 18 KiB the best."""
+    """Return a single tile's prefetch distance in bytes; a Zen 5: best of 4, 8, 12 and 18 KiB."""
     return 2048 if target.has_amx else 8192
 
 
 def silent(target: CpuTarget) -> int:
-    """Tokens up to which a single tile of plain blocks asks for nothing."""
+    """Return up to how many tokens a single tile of plain blocks prefetches nothing."""
     return 0 if target.has_amx or target.intel else SILENT
 
 
 def locality(target: CpuTarget) -> int:
-    """How near lines are brought, as `Ptr.prefetch` has it; with AMX L2 was not tried."""
+    """Return the cache level of prefetches, as in `Ptr.prefetch`; with AMX L2 was not tried."""
     return 2 if target.intel and target.lanes == 16 and not target.has_amx else 3
 
 
 @dataclass(frozen=True, slots=True)
 class TileIndex:
-    """Which of how many tiles of a panel this is."""
+    """A tile's index among the tiles of a panel."""
 
     number: Value
     tiles: Value
 
 
 class Prefetcher:
-    """One tile's share of the questions."""
+    """One tile's share of the prefetches."""
 
     def __init__(
         self,
@@ -62,19 +62,19 @@ class Prefetcher:
         panel: Ptr,
         following: Value,
         tile_index: TileIndex,
-        asks: Value | None = None,
+        enabled: Value | None = None,
     ) -> None:
-        """The next panel lies `following` bytes after this one. asks: whether to ask at all."""
+        """Set up; the next panel is `following` bytes after this one. enabled: False for none."""
         self.k = k
         self.tiles = tile_index.tiles
         self.panel = panel.at((self.tiles > 1).select(following, near(k.target)))
         # Pieces until the next of its own: counted down, as a division for each would cost more
         # than the questions.
         left = tile_index.number + 1
-        self.left = k.var(left if asks is None else asks.select(left, 0))
+        self.left = k.var(left if enabled is None else enabled.select(left, 0))
 
     def prefetch(self, piece: Value, nbytes: int) -> None:
-        """Ask for piece number `piece`, of `nbytes` bytes as all are, if it is this tile's.
+        """Prefetch piece number `piece` of `nbytes` bytes, as all have, if it is this tile's.
 
         This tile's are its own number, that plus the number of tiles, ...; to be called for each
         piece in order.

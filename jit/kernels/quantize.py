@@ -1,4 +1,4 @@
-"""Float weights to blocks of 32: Q4_0 to Q5_1, Q8_0 and MXFP4, with the bytes that ggml makes.
+"""Float weights to blocks of 32: Q4_0 to Q5_1, Q8_0 and MXFP4, with the bytes of ggml.
 
 Lane = block: 16 blocks are turned so that vector i holds weight i of each of them, and then all
 is done lane by lane, in one order on every target. Nothing is contracted, so that the numpy
@@ -32,7 +32,7 @@ LANES = 16  # blocks that a unit makes
 
 @kernel
 def quantize_blocks(k: Kernel, rows: F32s, out: I8s, *, fmt: str) -> None:
-    """out = `rows` in blocks of `fmt`; unit = 16 blocks, one after the other in both."""
+    """Quantize `rows` to blocks of `fmt`; unit = 16 blocks, one after the other in both."""
     form = FORMATS[fmt]
     x = k.scratch(f32, 32 * LANES)
     with k.units() as unit:
@@ -41,7 +41,7 @@ def quantize_blocks(k: Kernel, rows: F32s, out: I8s, *, fmt: str) -> None:
 
 
 def transpose(k: Kernel, src: Ptr, x: Ptr, size: int, lanes: int) -> None:
-    """x[i * lanes + lane] = src[lane * size + i]."""
+    """Transpose: x[i * lanes + lane] = src[lane * size + i]."""
     with k.range(0, size, name="turn") as i:
         for lane in range(lanes):
             x.store(i * lanes + lane, src.load(i + lane * size))
@@ -78,7 +78,7 @@ E2M1_BOUNDS = tuple((a + b) / 2 for a, b in itertools.pairwise(E2M1[:8]))
 
 
 def _power(k: Kernel, x: Ptr) -> tuple[Value, Callable[[Value], Value]]:
-    """The exponents of MXFP4 blocks (int32 [lanes]), and how their weights become nibbles."""
+    """Return the exponents of MXFP4 blocks (int32 [lanes]), and the rounding of their weights."""
     largest = farthest(k, x, 32, LANES).bitcast(i32)
     exponent = (((largest >> 23) & 255) - 2).max(0)
     # 1 / 2^(exponent - 128), of what is not all zeros; the smallest ones are no normal numbers.
@@ -95,29 +95,29 @@ def _power(k: Kernel, x: Ptr) -> tuple[Value, Callable[[Value], Value]]:
 
 
 def _scale(k: Kernel, form: Format, x: Ptr) -> tuple[list[Value], Callable[[Value], Value]]:
-    """What a block's head holds, and how its weights become integers."""
+    """Return what a block's head holds, and how its weights become integers."""
     if form.has_min:
         low, high = extremes(k, x, 32, LANES)
-        d = (high - low) / float(form.most or 1)
+        d = (high - low) / float(form.max_q or 1)
         inverse = reciprocal(d)
-        return [d, low], lambda v: clamped(((v - low) * inverse + 0.5).to(i32), form.most or 1)
+        return [d, low], lambda v: clamped(((v - low) * inverse + 0.5).to(i32), form.max_q or 1)
     if form.name == "q8_0":
         d = farthest(k, x, 32, LANES).abs() / 127.0
         inverse = reciprocal(d)
         return [d], lambda v: _away(v * inverse)
-    middle = ((form.most or 1) + 1) // 2
+    middle = ((form.max_q or 1) + 1) // 2
     d = farthest(k, x, 32, LANES) / float(-middle)
     inverse = reciprocal(d)
-    return [d], lambda v: clamped((v * inverse + (middle + 0.5)).to(i32), form.most or 1)
+    return [d], lambda v: clamped((v * inverse + (middle + 0.5)).to(i32), form.max_q or 1)
 
 
-def clamped(value: Value, most: int) -> Value:
-    """int32 from 0 to `most`."""
-    return value.min(most).max(0)
+def clamped(value: Value, largest: int) -> Value:
+    """Clamp int32 to 0 … `largest`."""
+    return value.min(largest).max(0)
 
 
 def _away(value: Value) -> Value:
-    """float32 -> int32, halves away from zero."""
+    """Round float32 to int32, halves away from zero."""
     size = value.abs()
     whole = size.to(i32)
     rounded = whole + ((size - whole.to(f32)) >= 0.5).select(whole * 0 + 1, 0)
@@ -125,12 +125,12 @@ def _away(value: Value) -> Value:
 
 
 def reciprocal(value: Value) -> Value:
-    """1 / value, and 0 for 0."""
+    """Compute 1 / value, and 0 for 0."""
     return value.eq(0.0).select(value * 0.0, 1.0 / value)
 
 
 def extremes(k: Kernel, x: Ptr, size: int, lanes: int) -> tuple[Value, Value]:
-    """Least and largest of each lane."""
+    """Return the minimum and maximum of each lane."""
     first = x.load(0, lanes)
     low, high = k.var(first), k.var(first)
     with k.range(1, size) as i:
@@ -141,7 +141,7 @@ def extremes(k: Kernel, x: Ptr, size: int, lanes: int) -> tuple[Value, Value]:
 
 
 def farthest(k: Kernel, x: Ptr, size: int, lanes: int) -> Value:
-    """The first value of each lane that is farthest from zero."""
+    """Return the first value of each lane that is farthest from zero."""
     best: Var = k.var(x.load(0, lanes))
     with k.range(1, size) as i:
         v = x.load(i * lanes, lanes)
@@ -150,7 +150,7 @@ def farthest(k: Kernel, x: Ptr, size: int, lanes: int) -> Value:
 
 
 def scatter(out: Ptr, stride: int, values: Value) -> None:
-    """The low byte of lane n to out[n * stride]."""
+    """Store the low byte of lane n to out[n * stride]."""
     small = values.to(i8)
     for lane in range(values.lanes):
         out.store(lane * stride, small.at(lane) if values.lanes > 1 else small)
@@ -163,14 +163,14 @@ class Halves:
         self.k, self.out, self.stride = k, out, stride
 
     def put(self, at: int, values: Value) -> None:
-        """values float32 [lanes], each to byte `at` of its own block."""
+        """Store values float32 [lanes], each to byte `at` of its own block."""
         bits = f32_to_f16(self.k, values)
         for lane in range(values.lanes):
             self.out.at(lane * self.stride + at).cast(i16).store(0, bits.at(lane))
 
 
 def reference(rows: np.ndarray, fmt: str) -> np.ndarray:
-    """rows float32 [..., n * 32] -> uint8 [blocks, bytes of a block]."""
+    """Quantize rows float32 [..., n * 32] -> uint8 [blocks, bytes of a block]."""
     form, x = FORMATS[fmt], rows.reshape(-1, 32)
     if fmt == "mxfp4":
         d = np.abs(x).max(1, keepdims=True)
@@ -186,29 +186,29 @@ def reference(rows: np.ndarray, fmt: str) -> np.ndarray:
         whole = np.floor(size)
         q = np.copysign(whole + (size - whole >= 0.5), y)
         return np.concatenate([half(d), q.astype(np.int8).view(np.uint8)], axis=1)
-    most = form.most or 1
+    max_q = form.max_q or 1
     if form.has_min:
         low = x.min(1, keepdims=True)
-        d = (x.max(1, keepdims=True) - low) / np.float32(most)
+        d = (x.max(1, keepdims=True) - low) / np.float32(max_q)
         y = (x - low) * reciprocal_reference(d) + np.float32(0.5)
         head = [half(d), half(low)]
     else:
-        middle = (most + 1) // 2
+        middle = (max_q + 1) // 2
         d = np.take_along_axis(x, np.abs(x).argmax(1)[:, None], 1) / np.float32(-middle)
         y = x * reciprocal_reference(d) + np.float32(middle + 0.5)
         head = [half(d)]
-    q = np.clip(y.astype(np.int32), 0, most).astype(np.uint8)
+    q = np.clip(y.astype(np.int32), 0, max_q).astype(np.uint8)
     if form.has_fifth:
         head.append(np.packbits(q >> 4, axis=1, bitorder="little"))
     return np.concatenate([*head, q[:, :16] & 15 | (q[:, 16:] & 15) << 4], axis=1)
 
 
 def reciprocal_reference(value: np.ndarray) -> np.ndarray:
-    """1 / value, and 0 for 0."""
+    """Compute 1 / value, and 0 for 0."""
     return np.where(value == 0, np.float32(0), np.float32(1) / np.where(value == 0, 1, value))
 
 
 def half(values: np.ndarray) -> np.ndarray:
-    """float32 [..., n] -> the bytes of fp16, uint8 [..., 2 n]; what is too large is infinite."""
+    """Convert float32 [..., n] -> the bytes of fp16, uint8 [..., 2 n]; overflow gives infinity."""
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values.astype("<f2")).view(np.uint8)

@@ -44,7 +44,7 @@ def quantize_k(
     fmt: str,
     by_size: bool,
 ) -> None:
-    """out = `rows` in super-blocks of `fmt`; unit = super-block.
+    """Quantize `rows` to super-blocks of `fmt`; unit = super-block.
 
     weights: [blocks * 256] of one row's columns, where a row has `blocks` super-blocks; grids:
     `KType.grids`; by_size: an error costs sqrt(mean x^2 + x^2) more, which is better for two bits.
@@ -62,7 +62,7 @@ def quantize_k(
 
 
 class _Search:
-    """One super-block: its weights turned so that lane = sub-block, and sums over them."""
+    """One super-block: its weights transposed so that lane = sub-block, and sums over them."""
 
     def __init__(self, k: Kernel, form: KType, x: Ptr, w: Ptr, q: Ptr, grids: Ptr) -> None:
         self.k, self.form, self.grids = k, form, grids
@@ -75,7 +75,7 @@ class _Search:
         return self.k.zeros(f32, self.lanes)
 
     def sums(self, terms, count: int) -> list[Value]:
-        """Sums of `count` terms(x, w, i) over the weights of each sub-block."""
+        """Sum `count` terms(x, w, i) over the weights of each sub-block."""
         totals = [self.k.var(self.zero()) for _ in range(count)]
         with self.k.range(0, self.form.size, name="sum") as i:
             at = i * self.lanes
@@ -85,7 +85,7 @@ class _Search:
         return [total.value for total in totals]
 
     def weigh_by_size(self) -> None:
-        """w = w * sqrt(mean x^2 + x^2), the mean over the super-block."""
+        """Set w = w * sqrt(mean x^2 + x^2), the mean over the super-block."""
         mean = self.sums(lambda x, w, _: (x * x,), 1)[0].hsum() * (1 / 256)
         with self.k.range(0, self.form.size, name="weigh") as i:
             at = i * self.lanes
@@ -93,25 +93,25 @@ class _Search:
             self._w.store(at, w * (mean.splat(self.lanes) + x * x).sqrt())
 
     def quant(self, at: Value) -> Value:
-        """q as kept."""
+        """Load the stored q."""
         return self._q.load(at, self.lanes)
 
     def keep(self, make) -> None:
-        """Keep q = make(x) for every weight."""
+        """Store q = make(x) for every weight."""
         with self.k.range(0, self.form.size, name="keep") as i:
             at = i * self.lanes
             self._q.store(at, make(self._x.load(at, self.lanes)))
 
 
 def _between(value: Value, low: int, high: int) -> Value:
-    """Rounded to the nearest integer, ties to even, and cut to low … high; float32."""
+    """Round to the nearest integer, ties to even, and clamp to low … high; float32."""
     cut = (value > float(low)).select(value, float(low))
     cut = (cut < float(high)).select(cut, float(high))
     return (cut + _ROUND) - _ROUND
 
 
 def _inverse(value: Value) -> Value:
-    """1 / value, and 0 where that is as good as none."""
+    """Compute 1 / value, and 0 where value is nearly zero."""
     return (value.abs() > TINY).select(1.0 / value, 0.0)
 
 
@@ -135,7 +135,7 @@ def _with_min(k: Kernel, form: KType, s: _Search, out: Ptr) -> None:
 
 def _quants_min(form: KType, a: Value, b: Value):
     inverse = _inverse(a)
-    return lambda x: _between((x + b) * inverse, 0, form.most)
+    return lambda x: _between((x + b) * inverse, 0, form.max_q)
 
 
 def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[Value, Value]:
@@ -143,12 +143,12 @@ def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[Value, Value]:
     width = s.high - low
     per_width = _inverse(width)
     w_sum, wx_sum = s.sums(lambda x, w, _: (w, w * x), 2)
-    least = 0.0 - low
-    best_error = k.var(least * (least * w_sum + 2.0 * wx_sum))
-    best_a, best_b = k.var(s.zero()), k.var(least)
+    minimum = 0.0 - low
+    best_error = k.var(minimum * (minimum * w_sum + 2.0 * wx_sum))
+    best_a, best_b = k.var(s.zero()), k.var(minimum)
 
     def fit(make) -> None:
-        """The best a and b for q = make(x), if they are better than those so far."""
+        """Update a and b for q = make(x) if they are better than the best so far."""
 
         def terms(x: Value, w: Value, _: Value) -> tuple[Value, Value, Value]:
             q = make(x)
@@ -175,7 +175,7 @@ def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[Value, Value]:
 
     def grid(steps: Value) -> None:
         per_step = per_width * steps.splat(s.lanes)
-        fit(lambda x: _between((x - low) * per_step, 0, form.most))
+        fit(lambda x: _between((x - low) * per_step, 0, form.max_q))
 
     _steps(k, s.grids, grid)
     with k.range(0, ROUNDS, name="round"):
@@ -245,7 +245,7 @@ def _search_plain(k: Kernel, form: KType, s: _Search) -> Value:
     best_gain, best_a = k.var(s.zero()), k.var(s.zero())
 
     def fit(make) -> None:
-        """E is the sum of w x^2 minus a gain, (sum w q x)^2 / sum w q^2."""
+        """Update the best scale; E is the sum of w x^2 minus a gain, (sum w q x)^2 / sum w q^2."""
 
         def terms(x: Value, w: Value, _: Value) -> tuple[Value, Value]:
             q = make(x)
@@ -298,13 +298,13 @@ def _refit_plain(k: Kernel, form: KType, s: _Search, big_a: Value, d: Value) -> 
     return best_d.value
 
 
-def _largest_as_half(k: Kernel, values: Value, most: int) -> Value:
-    """The largest of the lanes divided by `most`, rounded to fp16."""
+def _largest_as_half(k: Kernel, values: Value, largest_q: int) -> Value:
+    """Divide the largest of the lanes by `largest_q`; round to fp16."""
     top = values.fold(lambda one, other: (one > other).select(one, other))
-    return _as_half(k, top / float(most))
+    return _as_half(k, top / float(largest_q))
 
 
 def _as_half(k: Kernel, value: Value) -> Value:
-    """Rounded to fp16; 0 where fp16 has no number for it."""
+    """Round to fp16; 0 where fp16 has no number for it."""
     fits = (value.abs() < 65504.0).select(value, 0.0)
     return f16_to_f32(k, f32_to_f16(k, fits))

@@ -1,4 +1,4 @@
-"""The K-quants as their quantizer sees them, and how the bytes of a super-block lie in a file."""
+"""The K-quants as their quantizer sees them, and the byte layout of a super-block in a file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class KType:
     """A K-quant as its quantizer sees it.
 
     Attributes:
-        size: weights of a sub-block; most: largest q (they count from 0, or from -(most + 1) / 2).
+        size: weights of a sub-block; max_q: largest q (from 0, or from -(max_q + 1) / 2).
         scales: largest scale; mins: largest min, 0 where there are none and scales are signed.
         nbytes: bytes of a super-block.
     """
 
     size: int
-    most: int
+    max_q: int
     scales: int
     mins: int
     nbytes: int
@@ -34,13 +34,13 @@ class KType:
 
     @property
     def middle(self) -> int:
-        """The q that stands for 0 where there is no min."""
-        return (self.most + 1) // 2
+        """The q that represents 0 where there is no min."""
+        return (self.max_q + 1) // 2
 
     @property
     def grids(self) -> list[float]:
-        """Numbers of steps that the sub-block's range, or its farthest weight, is divided into."""
-        reach = self.most if self.mins else self.middle
+        """Step counts that divide the sub-block's range, or its largest magnitude."""
+        reach = self.max_q if self.mins else self.middle
         finest = reach - min(3.0, reach / 2)
         width = reach + 1 - finest
         return [finest + width * n / (STEPS - 1) for n in range(STEPS)]
@@ -71,7 +71,7 @@ def _lanes_of(value: Value, order: Iterable[int]) -> Value:
 def _store_q45(
     k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
 ) -> None:
-    """Q4_K and Q5_K: d, e, 12 bytes of six-bit scales and mins, (fifth bits,) nibbles."""
+    """Store Q4_K or Q5_K: d, e, 12 bytes of six-bit scales and mins, (fifth bits,) nibbles."""
     for n, value in enumerate(halves):
         _store_half(k, out, 2 * n, value)
     a, b = (v.to(i32) for v in whole)
@@ -79,18 +79,18 @@ def _store_q45(
     scatter(out.at(4), 1, a_low | (a_high >> 4) << 6)
     scatter(out.at(8), 1, b_low | (b_high >> 4) << 6)
     scatter(out.at(12), 1, (a_high & 15) | (b_high & 15) << 4)
-    nibbles = 48 if form.most == 31 else 16
+    nibbles = 48 if form.max_q == 31 else 16
     with k.range(0, 32, name="store") as i:
         q = quant(i * 8).to(i32)
         low, high = _lanes_of(q, range(0, 8, 2)), _lanes_of(q, range(1, 8, 2))
         scatter(out.at(i + nibbles), 32, (low & 15) | (high & 15) << 4)
-        if form.most == 31:
+        if form.max_q == 31:
             bits = (q >> 4) << k.iota(8)
             scatter(out.at(i + 16), 1, bits.fold(lambda one, other: one | other))
 
 
 def _quarters(q: Value, shift: int) -> Value:
-    """Lane (half, quarter, part) of 16 -> lane (half, part) of 4: the quarters' bits in one byte.
+    """Merge lane (half, quarter, part) of 16 -> lane (half, part) of 4, four quarters a byte.
 
     Weight 128 half + 32 quarter + 16 part + i is in lane (half, quarter, part), byte 32 half +
     16 part + i of a file's pairs of bits.
@@ -107,7 +107,7 @@ def _quarters(q: Value, shift: int) -> Value:
 def _store_q6(
     k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
 ) -> None:
-    """Q6_K: low nibbles, high pairs of bits, int8 scales, d."""
+    """Store Q6_K: low nibbles, high pairs of bits, int8 scales, d."""
     with k.range(0, 16, name="store") as i:
         q = quant(i * 16).to(i32)
         first = [8 * half + 2 * quarter + part
@@ -122,7 +122,7 @@ def _store_q6(
 def _store_q3(
     k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
 ) -> None:
-    """Q3_K: third bits, pairs of low bits, 12 bytes of six-bit scales, d."""
+    """Store Q3_K: third bits, pairs of low bits, 12 bytes of six-bit scales, d."""
     with k.range(0, 16, name="store") as i:
         q = quant(i * 16).to(i32)
         third = q >> 2
@@ -143,7 +143,7 @@ def _store_q3(
 def _store_q2(
     k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
 ) -> None:
-    """Q2_K: 16 bytes of scales and mins, pairs of bits, d, e."""
+    """Store Q2_K: 16 bytes of scales and mins, pairs of bits, d, e."""
     scatter(out, 1, whole[0].to(i32) | whole[1].to(i32) << 4)
     with k.range(0, 16, name="store") as i:
         scatter(out.at(i + 16), 16, _quarters(quant(i * 16).to(i32), 2))

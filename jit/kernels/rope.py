@@ -63,7 +63,7 @@ def rope_store(
     store: bool = True,
     gated: bool = False,
 ) -> None:
-    """Unit = (TOKENS rows of the pass, kv head), kv head fastest: query, key, value of each row.
+    """Prepare each row's query, key and value; unit = (TOKENS rows, kv head), kv head fastest.
 
     q float32 [tokens, q_stride], keys and values [tokens, kv_stride]; biases: of all query heads,
     keys and values, one after the other; cos, sin [positions, rotated / 2]; count[0]: rows of the
@@ -101,9 +101,9 @@ def rope_store(
             with k.if_(token + AHEAD < end):
                 later = token + AHEAD
                 at = later * q_stride + head * (group * q_step)
-                _ask(q.at(at), group * q_step)
+                _prefetch(q.at(at), group * q_step)
                 for x in (keys, values) if store else ():
-                    _ask(x.at(later * kv_stride + head * head_dim), head_dim)
+                    _prefetch(x.at(later * kv_stride + head * head_dim), head_dim)
             row = rows.at(token * ROW_SLOTS)
             position, table = row.load(ROW_POSITION), pages.at(row.load(ROW_TABLE))
             angles = cos.at(position * (rotated // 2)), sin.at(position * (rotated // 2))
@@ -144,8 +144,8 @@ def rope_store(
                         store_value(k, v_part, within, value_of(token), head_dim, kv)
 
 
-def _ask(x: Ptr, count: int) -> None:
-    """Prefetch so many floats."""
+def _prefetch(x: Ptr, count: int) -> None:
+    """Prefetch `count` floats."""
     for at in range(0, count, 16):
         x.prefetch(at)
 
@@ -157,7 +157,7 @@ def _plus(x: Ptr, bias: Ptr | None, at: int, lanes: int) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """A head in registers: what is rotated, as firsts and seconds of pairs, and the rest."""
+    """A head in registers: the rotated dims, as firsts and seconds of pairs, and the rest."""
 
     low: list[Value]
     high: list[Value]
@@ -170,7 +170,7 @@ class Dims:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How the dims of a head lie and which of them are pairs."""
+    """The layout of a head's dims, and which of them are pairs."""
 
     k: Kernel
     head_dim: int
@@ -179,7 +179,7 @@ class Head:
 
     @property
     def lanes(self) -> int:
-        """Dims in a register: pairs and the rest must divide into whole ones."""
+        """Dims in a register: pairs and the rest must each fill whole registers."""
         lanes = self.k.lanes
         while self.rotated // 2 % lanes or (self.head_dim - self.rotated) % lanes:
             lanes //= 2
@@ -203,13 +203,13 @@ class Head:
         return Dims(low, high, rest)
 
     def normed(self, x: Dims, weight: Ptr, eps: Value) -> Dims:
-        """x / sqrt(mean(x^2) + eps) * weight."""
+        """Compute x / sqrt(mean(x^2) + eps) * weight."""
         wide, w = inverse_rms(self.k, x.all, self.head_dim, eps), self.read(weight)
         parts = ((x.low, w.low), (x.high, w.high), (x.rest, w.rest))
         return Dims(*([a * wide * b for a, b in zip(*part, strict=True)] for part in parts))
 
     def rotate(self, x: Dims, angles: tuple[Ptr, Ptr]) -> list[Value]:
-        """All dims after the rotation by this position's angles."""
+        """Rotate by this position's angles; return all dims."""
         k, lanes = self.k, self.lanes
         low, high = [], []
         for n, (a, b) in enumerate(zip(x.low, x.high, strict=True)):
@@ -220,7 +220,7 @@ class Head:
 
 
 def inverse_rms(k: Kernel, values: list[Value], head_dim: int, eps: Value) -> Value:
-    """1 / sqrt(mean(x^2) + eps) of a head, in every lane."""
+    """Compute 1 / sqrt(mean(x^2) + eps) of a head, in every lane."""
     lanes = values[0].lanes
     total = k.zeros(f32, lanes)
     for v in values:
@@ -229,7 +229,7 @@ def inverse_rms(k: Kernel, values: list[Value], head_dim: int, eps: Value) -> Va
 
 
 def _pairs(k: Kernel, values: list[Value]) -> list[Value]:
-    """float32 vectors of consecutive dims -> int32 vectors of bf16 pairs, half as many lanes."""
+    """Convert float32 vectors of consecutive dims to half as many int32 vectors of bf16 pairs."""
     if k.target.bf16 != "none" and values[0].lanes == k.lanes:
         return [bf16_pairs_of(k, v) for v in values]
     out = []
@@ -241,12 +241,12 @@ def _pairs(k: Kernel, values: list[Value]) -> list[Value]:
 
 
 def bf16_pairs(target: CpuTarget, kv: KVFormat, head_dim: int) -> bool:
-    """Whether attention multiplies bf16 pairs on this target (else float32)."""
+    """Return whether attention multiplies bf16 pairs on this target (else float32)."""
     return kv == "bf16" and (target.bf16 == "dot" or bf16_tiles(target, kv, head_dim))
 
 
 def bf16_tiles(target: CpuTarget, kv: KVFormat, head_dim: int) -> bool:
-    """Whether it does so by AMX tiles, which are 32 dims deep."""
+    """Return whether attention uses AMX tiles, which are 32 dims deep."""
     return kv == "bf16" and target.bf16 == "tiles" and head_dim % 32 == 0
 
 
@@ -266,7 +266,7 @@ def store_query(
 
 
 def key_vectors(k: Kernel, dims: list[Value], kv: KVFormat) -> list[Value]:
-    """A key as the int32 that the cache has of it; not for q8."""
+    """Return a key as the cache's int32; not for q8."""
     return [v.bitcast(i32) for v in dims] if kv == "f32" else _pairs(k, dims)
 
 
@@ -317,32 +317,32 @@ def store_value(
 
 
 def frequencies(dims: int, base: float) -> np.ndarray:
-    """base^(-2i/dims), the angle from one position to the next of pair i: float64 [dims / 2]."""
+    """Compute base^(-2i/dims), the angle between positions of pair i: float64 [dims / 2]."""
     return base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
 
 
 def tables(positions: int, head_dim: int, base: float) -> tuple[np.ndarray, np.ndarray]:
-    """cos and sin of the angles p * base^(-2i/head_dim): float32 [positions, dim/2] each."""
+    """Compute cos and sin of angles p * base^(-2i/head_dim): float32 [positions, dim/2] each."""
     return tables_of(positions, frequencies(head_dim, base))
 
 
 def tables_of(
     positions: int, frequencies: np.ndarray, magnitude: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """magnitude times cos and sin of position * frequency: float32 [positions, dims / 2] each."""
+    """Compute magnitude * cos and sin of position * frequency: float32 [positions, dims / 2]."""
     angles = np.arange(positions, dtype=np.float64)[:, None] * frequencies
     cos, sin = np.cos(angles) * magnitude, np.sin(angles) * magnitude
     return cos.astype(np.float32), sin.astype(np.float32)
 
 
 def reference(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
-    """x float [tokens, heads, dim], cos and sin [tokens, dim/2] -> float32 rotated."""
+    """Rotate x float [tokens, heads, dim], cos and sin [tokens, dim/2] -> float32."""
     a, b = np.split(x.astype(np.float64), 2, axis=-1)
     c, s = cos[:, None, :], sin[:, None, :]
     return np.concatenate([a * c - b * s, b * c + a * s], axis=-1).astype(np.float32)
 
 
 def to_bf16(x: np.ndarray) -> np.ndarray:
-    """float32 rounded to nearest-even bf16, kept as float32."""
+    """Round float32 to nearest-even bf16; return float32."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)

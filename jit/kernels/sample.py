@@ -1,4 +1,4 @@
-"""What sampling asks of the logits without sorting them: how many tokens, how likely, which ones.
+"""Statistics of logits for sampling, without a sort: counts, weights and tokens by gap.
 
 A token's gap is how far its logit is below the largest allowed one, and exp(-gap / temperature) its
 weight. All tokens in order of likelihood are then a curve of count and weight over the gap:
@@ -34,14 +34,14 @@ def sample_levels(
     masses: F32s,
     count: I64,
 ) -> None:
-    """Unit = slice. counts, masses [PARTS, LEVELS]: of the slice's tokens up to each level.
+    """Sum counts, masses [PARTS, LEVELS] of the slice's tokens up to each level; unit = slice.
 
     best [PARTS]: what `argmax_part` left. scale[0] = 1 / temperature. See there for the rest.
     """
     lanes = k.lanes
     words = (count + 31) // 32
     masked = use_mask.load(0).ne(0)
-    most = _largest(k, best).splat(lanes)
+    maximum = _largest(k, best).splat(lanes)
     sharper = scale.load(0).splat(lanes)
     edges = [levels.load(j).splat(lanes) for j in range(LEVELS)]
     with k.units() as unit:
@@ -53,7 +53,7 @@ def sample_levels(
             for n in range(0, 32, lanes):
                 at = k.iota(lanes) + (word * 32 + n).to(i32).splat(lanes)
                 bit = (allowed >> (k.iota(lanes) + n)) & 1
-                gap = most - logits.load(word * 32 + n, lanes)
+                gap = maximum - logits.load(word * 32 + n, lanes)
                 weight = exp(k, 0 - gap * sharper)
                 usable = bit.ne(0) & (at < count.to(i32).splat(lanes))
                 for edge, number, total in zip(edges, numbers, weights, strict=True):
@@ -77,7 +77,7 @@ def sample_collect(
     found: I64s,
     count: I64,
 ) -> None:
-    """Unit = slice. Its tokens with bounds[0] < gap <= bounds[1]: their number in found[unit].
+    """Collect tokens with bounds[0] < gap <= bounds[1]; their number in found[unit]. Unit = slice.
 
     They stand in `ids`, which is as long as `logits`, from the slice's own first token on.
     """
@@ -85,16 +85,16 @@ def sample_collect(
     words = (count + 31) // 32
     masked = use_mask.load(0).ne(0)
     largest = _largest(k, best)
-    most = largest.splat(lanes)
+    maximum = largest.splat(lanes)
     low, high = bounds.load(0), bounds.load(1)
     with k.units() as unit:
         begin, end = words * unit // PARTS, words * (unit + 1) // PARTS
-        place = k.var(begin * 32)
+        cursor = k.var(begin * 32)
         with k.range(begin, end, name="word") as word:
             # Most words hold nothing wanted: one look at all 32 tokens tells.
             hits = k.zeros(i32, lanes)
             for n in range(0, 32, lanes):
-                gap = most - logits.load(word * 32 + n, lanes)
+                gap = maximum - logits.load(word * 32 + n, lanes)
                 there = (gap > low.splat(lanes)) & (gap <= high.splat(lanes))
                 hits = hits | there.select(k.const(1, hits.type), 0)
             with k.if_(hits.fold(lambda a, b: a | b).ne(0)):
@@ -104,13 +104,13 @@ def sample_collect(
                     gap = largest - logits.load(token)
                     bit = (allowed >> (token - word * 32).to(i32)) & 1
                     with k.if_(bit.ne(0) & (gap > low) & (gap <= high)):
-                        ids.store(place.value, token.to(i32))
-                        place.set(place.value + 1)
-        found.store(unit, place.value - begin * 32)
+                        ids.store(cursor.value, token.to(i32))
+                        cursor.set(cursor.value + 1)
+        found.store(unit, cursor.value - begin * 32)
 
 
 def _largest(k: Kernel, best: Ptr) -> Value:
-    """The largest logit of all slices."""
+    """Return the largest logit of all slices."""
     largest = best.load(0)
     for n in range(1, PARTS):
         largest = largest.max(best.load(n))
@@ -118,7 +118,7 @@ def _largest(k: Kernel, best: Ptr) -> Value:
 
 
 def slices(count: int) -> list[tuple[int, int]]:
-    """The tokens of each slice of a vocabulary of `count`: [begin, end)."""
+    """Return the slices [begin, end) of a vocabulary of `count` tokens."""
     words = (count + 31) // 32
     return [
         (words * n // PARTS * 32, min(words * (n + 1) // PARTS * 32, count)) for n in range(PARTS)
@@ -126,7 +126,7 @@ def slices(count: int) -> list[tuple[int, int]]:
 
 
 def gaps(logits: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
-    """logits float32 [n], allowed bool [n] -> float32 [n]; NaN where not allowed."""
+    """Compute gaps to the largest: logits float32 [n], allowed bool [n]; NaN if not allowed."""
     usable = np.isfinite(logits) if allowed is None else np.isfinite(logits) & allowed
     return np.where(usable, logits[usable].max(initial=-np.inf) - logits, np.float32(np.nan))
 
@@ -134,7 +134,7 @@ def gaps(logits: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
 def reference_levels(
     logits: np.ndarray, levels: np.ndarray, scale: float, allowed: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """-> numbers int64 and weights float64 [levels] of the tokens up to each level."""
+    """Compute numbers int64 and weights float64 [levels] of the tokens up to each level."""
     gap = gaps(logits, allowed)
     there = [gap <= level for level in levels]
     numbers = np.array([np.count_nonzero(one) for one in there])
@@ -144,6 +144,6 @@ def reference_levels(
 def reference_collect(
     logits: np.ndarray, low: float, high: float, allowed: np.ndarray | None = None
 ) -> np.ndarray:
-    """-> ids int64 of the tokens with low < gap <= high, rising."""
+    """Collect ids int64 of the tokens with low < gap <= high, ascending."""
     gap = gaps(logits, allowed)
     return np.flatnonzero((gap > low) & (gap <= high))

@@ -1,4 +1,4 @@
-"""Attention whose chunks are shared out too, for passes with fewer KV heads than threads.
+"""Split-KV attention: chunks are parallel too, for passes with fewer KV heads than threads.
 
 `attention_partial` computes what a chunk gives to the rows of a tile (m_c, l_c, o_c) and leaves it
 in memory; after a barrier `attention_reduce` puts the chunks of a row together, in the same order
@@ -26,7 +26,7 @@ from .batch import (
     FIRST,
     FROM,
     PART,
-    ROW_PLACE,
+    ROW_INDEX,
     ROW_SLOTS,
     ROW_TILE,
     START,
@@ -36,11 +36,11 @@ from .batch import (
 )
 from .kvcache import KVFormat
 
-_MOST, _TOTAL, _UNIT = range(3)  # of a row's part_stats
+_MAX, _TOTAL, _UNIT = range(3)  # of a row's part_stats
 
 
 def entries_of(tiles: np.ndarray, heads: int, window: int = 0) -> tuple[int, np.ndarray]:
-    """Give the walks of a pass their part rows; how many there are, and the entries of all.
+    """Assign part rows to the walks of a pass; return their number, and the entries of all.
 
     tiles int64 [tiles, TILE_SLOTS], walks of joined ones among them: slot PART is written, alike
     for every window. Entries int64 [count, 2], of a walk and a chunk each, as `attention_partial`
@@ -89,7 +89,7 @@ def attention_partial(
     cap: float = 0.0,
     value_dim: int = 0,
 ) -> None:
-    """Unit = (kv head, entry), entry fastest. The rest as for `attention`.
+    """Attend to single chunks; unit = (kv head, entry), entry fastest. The rest as for `attention`.
 
     entries int64 [count[0], 2]: a walk, and one of the chunks that it meets.
     """
@@ -102,12 +102,12 @@ def attention_partial(
         slots, chunk = tiles.at(entry.load(0) * TILE_SLOTS), entry.load(1)
         walk = reader.walk(slots, unit // total)
         line = slots.load(PART) + (chunk - walk.lowest) * slots.load(COUNT) * (kv_heads * group)
-        walk.attend_chunk(chunk * CHUNK, _Apart(walk, line, parts, part_stats, reader.out_dim))
+        walk.attend_chunk(chunk * CHUNK, _Stored(walk, line, parts, part_stats, reader.out_dim))
 
 
 @dataclass(frozen=True, slots=True)
-class _Apart:
-    """A chunk's result, left for `attention_reduce`."""
+class _Stored:
+    """A chunk's result, stored for `attention_reduce`."""
 
     walk: Walk
     line: Value
@@ -120,9 +120,9 @@ class _Apart:
         token, member = row // group, row % group
         return self.line + token * heads + self.walk.head * group + member
 
-    def chunk(self, row: Value, most: Value, total: Value, unit: Callable[[], Value]) -> None:
+    def chunk(self, row: Value, maximum: Value, total: Value, unit: Callable[[], Value]) -> None:
         stats = self.part_stats.at(self._at(row) * 4)
-        for slot, value in ((_MOST, most), (_TOTAL, total), (_UNIT, unit())):
+        for slot, value in ((_MAX, maximum), (_TOTAL, total), (_UNIT, unit())):
             stats.store(slot, value)
 
     def row(self, row: Value) -> Callable[[Value | int, Value], None]:
@@ -149,7 +149,7 @@ def attention_reduce(
     sink: bool = False,
     value_dim: int = 0,
 ) -> None:
-    """Unit = (row of the pass, head), head fastest; `out` float32 [tokens, out_stride].
+    """Merge parts; unit = (row of the pass, head), head fastest; `out` float32 [rows, out_stride].
 
     rows, tiles: as `batch.py` has them; sinks: as for `attention`.
     """
@@ -158,7 +158,7 @@ def attention_reduce(
     row = k.i64(0)
     with k.units() as unit:
         token, head = unit // heads, unit % heads
-        place = rows.load(token * ROW_SLOTS + ROW_PLACE)
+        index = rows.load(token * ROW_SLOTS + ROW_INDEX)
         tile = tiles.at(rows.load(token * ROW_SLOTS + ROW_TILE) * TILE_SLOTS)
         walks = tile.load(WALKS)
         base = k.choose(walks > 0, tiles.at(tile.load(FROM) * TILE_SLOTS), tile)
@@ -169,12 +169,12 @@ def attention_reduce(
             # The chunks of the row's walk, also those that only its other tokens see.
             lowest = lowest_chunk(k, walk, window)
             end = (until > 0).select(until, (start + count + (CHUNK - 1)) // CHUNK)
-            mine = (place >= first) & (place < first + count)
-            line = walk.load(PART) + (place - first) * heads + head
+            mine = (index >= first) & (index < first + count)
+            line = walk.load(PART) + (index - first) * heads + head
             with k.range(0, mine.select(end - lowest, 0), name="chunk") as number:
                 at = line + number * (count * heads)
-                most, total, size = (part_stats.load(at * 4 + n) for n in (_MOST, _TOTAL, _UNIT))
-                running.chunk(row, most, total, lambda size=size: size)
+                maximum, total, size = (part_stats.load(at * 4 + n) for n in (_MAX, _TOTAL, _UNIT))
+                running.chunk(row, maximum, total, lambda size=size: size)
                 add = running.row(row)
                 with k.range(0, head_dim, step=k.lanes, name="dim") as d:
                     add(d, parts.load(at * head_dim + d, k.lanes))

@@ -1,4 +1,4 @@
-"""A tile of a recurrent state on its way through the tokens of a pass.
+"""A tile of a recurrent state, held in registers over the tokens of a pass.
 
     S = a S + k d^T,   o = S^T q
 
@@ -26,17 +26,17 @@ Row = Callable[[Value], Ptr]
 
 
 def lanes_of(k: Kernel) -> int:
-    """Columns in a register."""
+    """Return the columns in a register."""
     return min(k.lanes, WIDTH)
 
 
 def columns(k: Kernel) -> range:
-    """The first column of each register of a tile."""
+    """Return the first column of each register of a tile."""
     return range(0, WIDTH, lanes_of(k))
 
 
 def decay(k: Kernel, exponent: Value) -> Value:
-    """e^exponent, or 0 where that would leave nothing of a state.
+    """Compute e^exponent, or 0 where it would leave nothing of a state.
 
     A state of denormals takes a Xeon 35 to 115 times as long: `exp` gives no less than the least
     normal float32, and what that multiplies is denormal.
@@ -70,7 +70,7 @@ class StateTile:
         *,
         recalls: bool,
     ) -> None:
-        """Let `tokens` tokens, one at least, pass.
+        """Process `tokens` tokens, at least one.
 
         decay: a of a token; key, query: its k and q [depth]; added: d of a token by its m, a vector
         for each of `columns`; write: takes the token and its o.
@@ -116,7 +116,7 @@ class StateTile:
         total.set(self.k.fma(a, b, total.value))
 
     def _sums(self) -> list[list[Var]]:
-        """Zeros: one sum for each register and chain."""
+        """Return zeros: one sum for each register and chain."""
         zero = self.k.zeros(f32, self._lanes)
         return [[self.k.var(zero) for _ in range(self._chains)] for _ in columns(self.k)]
 

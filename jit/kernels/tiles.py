@@ -1,4 +1,4 @@
-"""Cutting a pass's tokens into register tiles, which all products and attention do."""
+"""Partition of a pass's tokens into register tiles, for products and attention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..dot import few_registers
 from ..simd import Kernel, Ptr, Value, Var, f32, i16
 from ..targets import CpuTarget
-from .epilogue import Epilogue, apply_epilogue, ask_outputs
+from .epilogue import Epilogue, apply_epilogue, prefetch_outputs
 from .mathlib import f16_to_f32
 from .panels_k import offsets
 from .prefetch import LINE, Prefetcher, TileIndex
@@ -25,7 +25,7 @@ where they are, which columns of out counted in panels)."""
 
 
 def tile_tokens(target: CpuTarget) -> int:
-    """Tokens in a register tile of two vectors: their sums take four registers each.
+    """Return the tokens of a register tile of two vectors: their sums take four registers each.
 
     Measured on a Zen 5: with 32 registers 6 ran at 0.82 of the int8 peak, 5 and 7 at 0.82 and 0.79;
     with 16, 3 for a dot product of one instruction and 2 where it needs registers in between.
@@ -36,7 +36,7 @@ def tile_tokens(target: CpuTarget) -> int:
 
 
 def quant_tile_tokens(target: CpuTarget) -> int:
-    """The same for quantized weights, which 16 registers hold four tokens of, too.
+    """Return the tokens of a tile for quantized weights, four of which fit in 16 registers, too.
 
     There the sums of a block spill, but its weights are unpacked for more tokens. AVX2 on a Zen 4:
     four tokens take 0.74 to 0.85 (Q2_K, Q3_K, IQ3, IQ2, IQ1) of the time of two tiles of two or
@@ -46,7 +46,7 @@ def quant_tile_tokens(target: CpuTarget) -> int:
 
 
 def single_tile_tokens(target: CpuTarget) -> int:
-    """Tokens up to which a pass is one tile, though not all of its sums fit into the registers.
+    """Return up to how many tokens a pass is one tile, though its sums exceed the registers.
 
     Measured on a Cascade Lake: one tile of 7, 8, 9 tokens in place of two runs 1.25, 1.17 and 1.11
     times as fast with Q4_0 from a core's own cache, 1.5 times with Q8_0. A small tile waits for its
@@ -57,41 +57,41 @@ def single_tile_tokens(target: CpuTarget) -> int:
 
 
 def rows_in_order(x: Ptr, x_stride: Value | int, out: Ptr, out_stride: Value) -> RowPointers:
-    """Rows of x and out one after the other."""
+    """Return a function that maps tiles to consecutive rows of x and out."""
 
-    def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
+    def pointers(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
         # One address for all rows: with the depth constant, a row is a displacement.
         start = x.at(first * x_stride)
         rows = [start.at(t * x_stride) for t in range(tokens)]
         return rows, [out.at((first + t) * out_stride) for t in range(tokens)]
 
-    return place
+    return pointers
 
 
 def for_tiles(
-    k: Kernel, count: Value, most: int, body: Callable[[Value, int], None], least: int = 1
+    k: Kernel, count: Value, max_tile: int, body: Callable[[Value, int], None], min_tile: int = 1
 ) -> None:
-    """Cut `count` tokens into the fewest tiles of at most `most`, as equal as can be.
+    """Split `count` tokens into the fewest tiles of at most `max_tile`, as equal as possible.
 
     `body(first, tokens)` is emitted once for each tile size; 8 tokens become 4 + 4, not 7 + 1,
-    since a tile costs nearly the same whatever its size. `least` promises that no tile is smaller
-    (there are none below `most` - 1 from (most - 1)^2 tokens on).
+    since a tile costs nearly the same whatever its size. `min_tile` is at most the smallest tile
+    (there are none below `max_tile` - 1 from (max_tile - 1)^2 tokens on).
     """
-    for_numbered_tiles(k, count, most, lambda first, tokens, _: body(first, tokens), least)
+    for_numbered_tiles(k, count, max_tile, lambda first, tokens, _: body(first, tokens), min_tile)
 
 
 def for_numbered_tiles(
     k: Kernel,
     count: Value,
-    most: int,
+    max_tile: int,
     body: Callable[[Value, int, TileIndex], None],
-    least: int = 1,
+    min_tile: int = 1,
     max_single_tile: int = 0,
 ) -> None:
-    """As `for_tiles`, with `body(first, tokens, which tile)`; `max_single_tile` tokens are one."""
+    """Call `body(first, tokens, which tile)` as `for_tiles`; `max_single_tile` tokens are one."""
     # One division for all tiles: on some CPUs it takes as long as dozens of dot products.
-    tiles = (count + (most - 1)) // most
-    if max_single_tile > most:
+    tiles = (count + (max_tile - 1)) // max_tile
+    if max_single_tile > max_tile:
         tiles = (count <= max_single_tile).select(count.min(1), tiles)
     size = count // tiles.max(1)
     larger = count - size * tiles  # so many tiles, the first ones, have a token more
@@ -99,7 +99,7 @@ def for_numbered_tiles(
     with k.range(0, tiles, name="tile") as n:
         first, tokens = next_first.value, size + (n < larger).select(k.i64(1), 0)
         next_first.set(first + tokens)
-        for size_here in range(least, max(most, max_single_tile) + 1):
+        for size_here in range(min_tile, max(max_tile, max_single_tile) + 1):
             with k.if_(tokens.eq(size_here)):
                 body(first, size_here, TileIndex(n, tiles))
 
@@ -108,19 +108,19 @@ def for_unpacked_tiles(
     k: Kernel,
     count: Value,
     many: int,
-    most: int,
+    max_tile: int,
     body: Callable[[Value, int, TileIndex, Ptr | None], None],
     unpack: Callable[[], Ptr],
     max_single_tile: int,
 ) -> None:
-    """As `for_numbered_tiles`: from `many` tokens on with an unpacked panel, in tiles of `most`."""
+    """Tile as `for_numbered_tiles`; from `many` tokens on unpacked, in tiles of `max_tile`."""
     with k.if_(count < many):
         single = min(max_single_tile, many - 1)
-        for_numbered_tiles(k, count, most, lambda f, n, at: body(f, n, at, None), 1, single)
+        for_numbered_tiles(k, count, max_tile, lambda f, n, at: body(f, n, at, None), 1, single)
     with k.if_(count >= many):
         panel = unpack()
-        least = min(n // -(-n // most) for n in range(many, many + most * most))
-        for_numbered_tiles(k, count, most, lambda f, n, at: body(f, n, at, panel), least)
+        min_tile = min(n // -(-n // max_tile) for n in range(many, many + max_tile * max_tile))
+        for_numbered_tiles(k, count, max_tile, lambda f, n, at: body(f, n, at, panel), min_tile)
 
 
 class PanelTile(ABC):
@@ -132,13 +132,13 @@ class PanelTile(ABC):
 
     @abstractmethod
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
-        """A panel's weights as bytes, for all tiles to read."""
+        """Unpack a panel's weights to bytes, for all tiles to read."""
 
     @abstractmethod
     def products(
         self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """Add the products of `rows` with a panel to `sums`; from `unpacked` if it is given."""
+        """Add the products of `rows` with a panel to `sums`; from `unpacked` if given."""
 
     def emit(
         self,
@@ -149,15 +149,15 @@ class PanelTile(ABC):
         unit: Value,
         unpacked: Ptr | None,
     ) -> None:
-        """The products of `rows` with a panel, to where the epilogue puts them."""
+        """Multiply `rows` by a panel and apply the epilogue."""
         sums = [[self.k.var(self.k.zeros(f32, self.lanes)) for _ in range(2)] for _ in rows]
-        ask_outputs(self.k, self.epilogue, outs, unit)
+        prefetch_outputs(self.k, self.epilogue, outs, unit)
         self.products(panel, prefetcher, rows, sums, unpacked)
         apply_epilogue(self.k, self.epilogue, sums, outs, unit)
 
 
 class SuperTile(PanelTile):
-    """The same of a format whose blocks have 256 values of each row (`panels_k.py`).
+    """The tile of a format whose blocks have 256 values of each row (`panels_k.py`).
 
     Attributes:
         at: where the parts of a panel's block begin.
@@ -180,12 +180,12 @@ def panel_product(
     tile: PanelTile,
     scratch: Ptr,
     *,
-    most: int,
+    max_tile: int,
     unpack_from: int,
     max_single_tile: int,
     silent: int | None = None,
 ) -> TileGemm:
-    """Products in tiles of at most `most` tokens.
+    """Return the product in tiles of at most `max_tile` tokens.
 
     unpack_from: tokens from which a panel is unpacked into `scratch`; 0: it never is. silent:
     tokens up to which nothing is prefetched; None: every pass prefetches.
@@ -193,22 +193,22 @@ def panel_product(
     max_single_tile = max_single_tile or single_tile_tokens(k.target)
 
     def product(
-        panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
+        panel: Ptr, following: Value, count: Value, pointers: RowPointers, unit: Value
     ) -> None:
         def one(
             first: Value, tokens: int, tile_index: TileIndex, unpacked: Ptr | None = None
         ) -> None:
-            asks = None if silent is None else count > silent
-            prefetcher = Prefetcher(k, panel, following, tile_index, asks)
-            tile.emit(panel, prefetcher, *place(first, tokens), unit, unpacked)
+            enabled = None if silent is None else count > silent
+            prefetcher = Prefetcher(k, panel, following, tile_index, enabled)
+            tile.emit(panel, prefetcher, *pointers(first, tokens), unit, unpacked)
 
         def unpack() -> Ptr:
             tile.unpack(panel, scratch)
             return scratch
 
         if unpack_from:
-            for_unpacked_tiles(k, count, unpack_from, most, one, unpack, max_single_tile)
+            for_unpacked_tiles(k, count, unpack_from, max_tile, one, unpack, max_single_tile)
         else:
-            for_numbered_tiles(k, count, most, one, max_single_tile=max_single_tile)
+            for_numbered_tiles(k, count, max_tile, one, max_single_tile=max_single_tile)
 
     return product

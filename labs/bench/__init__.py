@@ -1,1 +1,1 @@
-"""Research benches: what was measured once to choose a design, and can be measured again."""
+"""Research benchmarks behind design choices, repeatable."""

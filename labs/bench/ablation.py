@@ -1,4 +1,4 @@
-"""``python -m labs.bench.ablation``: the chosen settings beside fixed ones."""
+"""``python -m labs.bench.ablation``: the chosen settings compared with fixed ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BETTER = 1.03  # of the policy's speed: what a fixed setting may reach
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """Which settings, on what, and of which model."""
+    """Add the options: settings, workload, model."""
     bench.add_argument(
         "settings",
         nargs="?",
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         columns: list[Column[Compared]] = [
             Column("test", 15, lambda one: one.name),
             Column("chosen t/s", 12, lambda one: rate(one.rate)),
-            *(Column(name, 11, partial(_beside_chosen, name)) for name in fixed),
+            *(Column(name, 11, partial(_next_to_chosen, name)) for name in fixed),
         ]
         results = ablation.run(args.repetitions)
         found = show_each(output, form, columns, results, lambda one: _values(one, fixed))
@@ -86,19 +86,19 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _check(asked: Sequence[Case | AgentRun], ablation: Ablation, output: Output) -> None:
-    """Tell what of a run does not fit the context, and refuse what does not fit at all.
+def _check(workload: Sequence[Case | AgentRun], ablation: Ablation, output: Output) -> None:
+    """Report what of a run does not fit the context, and refuse what does not fit at all.
 
     Raises:
         SettingError: something does not.
     """
     measured = {case.name: case for case in ablation.cases}
     within = f"a context of {ablation.context:,}"
-    for case in asked:
+    for case in workload:
         if case.name not in measured:
             raise SettingError(f"{case.name} does not fit {within}; choose shorter tests")
-        if (most := measured[case.name].tokens) < case.tokens:
-            output.note(f"{case.name}: its first {most:,} of {case.tokens:,} tokens fit {within}")
+        if (fits := measured[case.name].tokens) < case.tokens:
+            output.note(f"{case.name}: its first {fits:,} of {case.tokens:,} tokens fit {within}")
 
 
 def _schedule(name: str) -> AgentRun:
@@ -110,7 +110,7 @@ def _schedule(name: str) -> AgentRun:
     return AgentRun.of(trace, f"run {Path(name).stem}")
 
 
-def _beside_chosen(name: str, compared: Compared) -> str:
+def _next_to_chosen(name: str, compared: Compared) -> str:
     return f"{compared.ratio(name):.2f} ± {compared.spread(name):.2f}"
 
 

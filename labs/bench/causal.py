@@ -1,4 +1,4 @@
-"""``python -m labs.bench.causal``: does the bound that is named move the time most?"""
+"""``python -m labs.bench.causal``: does the named bound move the time most?"""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _COLUMNS: Sequence[Column[Point]] = (
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """Which passes, and of which model."""
+    """Add the options: passes and model."""
     sizes = [1, 2, 4, 8, 16, 64, 256, 1024, 4096]
     add_numbers(bench, "causal", nargs="?", default=sizes, help="tokens per pass")
     add_engine_options(bench, context=False)
@@ -50,7 +50,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Calibrate, then measure each point; a row as soon as it is known."""
+    """Calibrate, then measure each point; a row is printed as soon as it is known."""
     from triplepoint.runtime.engine.engine_timer import EngineTimer
     from triplepoint.runtime.physics.calibrate import calibrated
     from triplepoint.runtime.physics.calibration import busy

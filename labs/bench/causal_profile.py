@@ -1,4 +1,4 @@
-"""Does the bound that is named say what a pass waits for? Halve each resource, and see.
+"""Causal profiling: halve each resource, and compare the largest effect with the named bound.
 
 At each point of a grid a pass is timed as it is and with half of the bytes, half of the products,
 or half of the barriers (`perturbed_graph.py`), in turns. The resource whose half takes the most off
@@ -40,7 +40,7 @@ TIE = 0.03  # of the time: what two resources differ by less is a tie
 NAMES: tuple[Perturbation, ...] = ("", "control", "memory", "compute", "dispatch")
 AGAINST: dict[Bound, Perturbation] = {"memory": "control", "compute": "control", "dispatch": ""}
 SINGLES = 8  # passes of one token that are timed together, as many positions on
-LEAST_ROUNDS, MOST_ROUNDS = 3, 15
+MIN_ROUNDS, MAX_ROUNDS = 3, 15
 ROUNDS_S = 1.5  # of a point, if that makes no fewer than the least
 
 
@@ -69,12 +69,12 @@ class Point:
 
     @property
     def most(self) -> Bound:
-        """The resource whose half takes the most off."""
+        """The resource whose halving saves the most."""
         return max(self.effects, key=lambda name: self.effects[name])
 
     @property
     def agrees(self) -> bool:
-        """Whether no resource moves the time more than the one that was named, but for noise."""
+        """Whether no resource moves the time more than the named one, within noise."""
         top, bound = self.most, self.seen.bound
         both = (self.noise[top] ** 2 + self.noise[bound] ** 2) ** 0.5
         return self.effects[top] - self.effects[bound] <= max(TIE, 2 * both)
@@ -83,7 +83,7 @@ class Point:
 def measure(
     engine: Engine, points: Sequence[tuple[int, int]], limits: RooflineProbe | None = None
 ) -> Iterator[Point]:
-    """Time each of `points`, tokens and positions in the cache, with all that is halved.
+    """Time each of `points`, tokens and cached positions, with each resource halved.
 
     More tokens than a pass takes are several; the first and the last stand for all of them.
 
@@ -104,10 +104,10 @@ def measure(
 
 
 class _Turns:
-    """The passes of one size, run in turns.
+    """Passes of one size, run in turns.
 
     Attributes:
-        most: tokens of a pass at most.
+        max_tokens: tokens of a pass at most.
         measured: what the passes of each plan took.
     """
 
@@ -117,7 +117,7 @@ class _Turns:
         }
         self.measured = session.sequence.measured
         session.phases.metrics.reset()  # they count the experts of each layer
-        self.most = tokens
+        self.max_tokens = tokens
         self._session = session
         self._pages = session.sequence.cache.pages.copy()
         self._shared = self._pages.copy()  # neighboring pages are one
@@ -126,7 +126,7 @@ class _Turns:
         self._ids = chance.integers(0, session.phases.core.loaded.outputs.n_vocab, tokens).tolist()
 
     def run(self, name: Perturbation, todo: Sequence[tuple[int, int, int]]) -> float:
-        """Seconds of passes of (tokens, start, outputs)."""
+        """Return the seconds of passes of (tokens, start, outputs)."""
         sequence, plan = self._session.sequence, self.plans[name]
         phases = self._session.phases
         scheduler = phases.core.scheduler
@@ -144,11 +144,11 @@ class _Turns:
 
 
 def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: RooflineProbe) -> Point:
-    todo = _passes(tokens, start, turns.most)
+    todo = _passes(tokens, start, turns.max_tokens)
     before = limits.sample()
     first = {name: turns.run(name, todo) for name in NAMES}
     count = int(ROUNDS_S / sum(first.values()))
-    count = min(MOST_ROUNDS, max(LEAST_ROUNDS, count))
+    count = min(MAX_ROUNDS, max(MIN_ROUNDS, count))
     whole = turns.plans[""]
     times = turns.measured[whole]
     stamps: list[dict[str, float]] = []
@@ -169,7 +169,7 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Roofl
     wall, spent = rounds[""][middle], stamps[middle]
     parts = {name: value / len(todo) for name, value in spent.items()}
     _, reached = engine.loaded.attained
-    least = predict(cost, engine.loaded.cost, machine, len(todo))
+    minimum = predict(cost, engine.loaded.cost, machine, len(todo))
     rates = attainable(cost, engine.loaded.cost, machine, reached, len(todo))
     return Point(
         tokens,
@@ -177,7 +177,7 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Roofl
         statistics.median(rounds[""]) / len(todo),
         effects,
         noise,
-        observe(least, wall, sum(parts.values()) * len(todo), rates, parts["rows"] * len(todo)),
+        observe(minimum, wall, sum(parts.values()) * len(todo), rates, parts["rows"] * len(todo)),
         parts,
         machine,
         {name or "whole": [s / len(todo) for s in found] for name, found in rounds.items()},
@@ -193,7 +193,7 @@ def _passes(tokens: int, start: int, most: int) -> list[tuple[int, int, int]]:
 
 
 def _effect(rounds: Mapping[Perturbation, Sequence[float]], bound: Bound) -> tuple[float, float]:
-    """What half of a resource takes off: the median over the rounds, and its standard error."""
+    """Return the gain of half a resource: the median over the rounds, and its standard error."""
     pairs = zip(rounds[bound], rounds[AGAINST[bound]], strict=True)
     found = [1.0 - half / whole for half, whole in pairs]
     middle = statistics.median(found)
@@ -204,7 +204,7 @@ def _effect(rounds: Mapping[Perturbation, Sequence[float]], bound: Bound) -> tup
 def _cost(
     engine: Engine, whole: Plan[PerturbedGraph], todo: Sequence[tuple[int, int, int]]
 ) -> PassCost:
-    """Counts of the unchanged passes together."""
+    """Count the unchanged passes together."""
     tile, barriers = engine.loaded.attention_tile, whole.tape.barriers
     counts = [int(count[0]) for count in whole.graph.experts_hit]  # of the last pass
     read = float(sum(counts)) if counts and not whole.graph.decode else None
@@ -215,7 +215,7 @@ def _cost(
 
 
 def _fill(session: Session, positions: int) -> None:
-    """Make pages for so many positions, and write to them: untouched ones are one page of zeros."""
+    """Create pages for so many positions, and write to them: untouched ones are one zero page."""
     cache = session.sequence.cache
     cache.reserve(positions)
     for address in cache.pages[: -(-positions // PAGE)].tolist():
@@ -224,7 +224,7 @@ def _fill(session: Session, positions: int) -> None:
 
 
 def as_fields(point: Point) -> dict[str, object]:
-    """A point as plain numbers, for JSON."""
+    """Return a point as plain numbers, for JSON."""
     return {
         **dataclasses.asdict(point),
         "bound": point.seen.bound,

@@ -1,4 +1,4 @@
-"""What the research benches share as commands: options, one line for an error, `--json`."""
+"""The common part of research benchmarks' commands: options, one-line errors, `--json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decode beside a long prompt: how long it waits for a token, and what the prompt loses by it.
+"""A decode concurrent with a long prompt: its gaps between tokens, and the prompt's slowdown.
 
     python -m labs.bench.decode_under_prefill 5000 -m synthetic:qwen3-0.6b:q4_0
 
@@ -41,7 +41,7 @@ MORE = 64  # positions for tokens after the prompt
 
 @dataclass
 class Beside:
-    """What was measured, by round.
+    """The measurements by round.
 
     Attributes:
         prompt: its tokens.
@@ -58,7 +58,7 @@ class Beside:
 
     @property
     def kept(self) -> list[float]:
-        """Share of its speed alone that the prompt kept, by round."""
+        """The prompt's speed relative to its speed alone, by round."""
         return [a / b for a, b in zip(self.alone_s, self.beside_s, strict=True)]
 
     @property
@@ -68,7 +68,7 @@ class Beside:
 
 
 def measure(engine: Engine, prompt: int, repeat: int = 3) -> Beside:
-    """Measure `repeat` rounds after one prompt that does not count.
+    """Measure `repeat` rounds after a warm-up prompt.
 
     Raises:
         SettingError: it does not fit the context.
@@ -103,7 +103,7 @@ def _prompt(engine: Engine, ids: Sequence[int]) -> float:
 
 
 def _round(engine: Engine, found: Beside, session: Session, ids: Sequence[int]) -> None:
-    """The prompt beside a decode of that session, which goes on until it is there."""
+    """Run the prompt concurrently with that session's decode, which lasts as long."""
     times: list[float] = []
     settled, over = threading.Event(), threading.Event()
 
@@ -137,7 +137,7 @@ def _round(engine: Engine, found: Beside, session: Session, ids: Sequence[int]) 
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """How long the prompt is, and of which model."""
+    """Add the options: the prompt's length and the model."""
     add_number(bench, "prompt", help="prompt length in tokens")
     add_common_options(bench)
 

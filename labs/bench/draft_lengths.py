@@ -1,4 +1,4 @@
-"""What drafts cost, and how many of them have to be right to pay: for a table of lengths.
+"""The cost of drafts, and how many must be accepted to pay: the source of a table of lengths.
 
 With c the time of a draft and r(n) that of a pass of n tokens, both in passes of one token, k
 drafts pay where each is right with a chance p, given those before it, of which
@@ -35,7 +35,7 @@ PASSES = 5  # of each kind in a turn
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """So many drafts.
+    """The figures of one draft length.
 
     Attributes:
         ratio: r(1 + drafts), measured; spread: its least and most in a turn; predicted: the same by
@@ -71,7 +71,7 @@ class DraftCosts:
     vocabulary: int = 0
 
     def lines(self) -> list[str]:
-        """A table in Markdown, and what a draft takes."""
+        """Return a table in Markdown, and the time of a draft."""
         lines = [
             "| drafts | pass, times one | predicted | p to pay, copied | p to pay, mtp |",
             "|--:|--:|--:|--:|--:|",
@@ -93,12 +93,12 @@ class DraftCosts:
         return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as numbers."""
+        """Return the figures as numbers."""
         return asdict(self)
 
 
 def needed(cost: float, drafts: int) -> float | None:
-    """The chance p with which so many drafts give `cost` tokens; None: none is enough."""
+    """Return the acceptance p at which so many drafts give `cost` tokens; None: none is enough."""
     if cost > 1 + drafts:
         return None
     low, high = 0.0, 1.0
@@ -165,7 +165,7 @@ def _fastest(run: Callable[[], float]) -> float:
 
 
 def _pass(session: Session, ids: list[int], count: int) -> float:
-    """Seconds of a pass of so many tokens behind the prompt, as drafts are verified."""
+    """Return the seconds of a pass of so many tokens behind the prompt, as drafts are verified."""
     session.truncate(PROMPT)
     part = ids[PROMPT : PROMPT + count]
     session.tokens.extend(part)
@@ -177,7 +177,7 @@ def _pass(session: Session, ids: list[int], count: int) -> float:
 
 
 def _draft(session: Session, ids: list[int], head: DraftHead) -> float:
-    """Seconds of a draft, as the mean of a few."""
+    """Return the seconds of a draft, as the mean of a few."""
     session.truncate(PROMPT)
     session.tokens.append(ids[PROMPT])
     hidden = np.ones(session.phases.core.loaded.outputs.hidden.shape[1], np.float32)

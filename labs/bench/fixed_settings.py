@@ -1,4 +1,4 @@
-"""How good the chosen settings are: each of them held fixed at one value, against the policy.
+"""The policy's settings compared with each of them fixed at one value.
 
 All variants run in turns in one process, a round of all of them for each repetition, and a time is
 compared with the policy's of the same round: what moves the machine moves both. A whole run of an
@@ -36,7 +36,7 @@ GROUPS: dict[str, Sequence[str]] = {
     "pages": ("on", "off"),
 }
 TESTS = "tg16,tg16@1024,tg16@3900,tg16@4096,pp4,pp13,pp36,pp461,pp1096"
-PAUSE_MOST_S = 0.02  # of a tool: what comes after a longer one finds threads as much asleep
+MAX_PAUSE_S = 0.02  # of a tool: what comes after a longer one finds threads as much asleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +52,20 @@ class AgentRun:
 
     @classmethod
     def of(cls, trace: Trace, name: str) -> AgentRun:
-        """The schedule of a trace."""
+        """Return the schedule of a trace."""
         steps: list[tuple[int, bool, float]] = []
         events = sorted([*trace.phases, *trace.tools], key=lambda event: event.seq)
         pause = 0.0
         for event in events:
             if event.event == "tool":
-                pause += min(PAUSE_MOST_S, event.duration_s)
+                pause += min(MAX_PAUSE_S, event.duration_s)
             elif event.tokens:
                 steps.append((event.tokens, event.phase == "decode", pause))
                 pause = 0.0
         return cls(name, tuple(steps))
 
     def within(self, context: int) -> AgentRun:
-        """Its beginning, as far as a context goes."""
+        """Return the part that fits a context."""
         ends = itertools.accumulate(tokens for tokens, *_ in self.steps)
         pairs = zip(self.steps, ends, strict=True)
         return replace(self, steps=tuple(step for step, end in pairs if end < context))
@@ -76,11 +76,11 @@ class AgentRun:
 
     @property
     def end(self) -> int:
-        """Most tokens that the session ever holds."""
+        """Maximum tokens of the session."""
         return self.tokens + 1
 
     def measure(self, timer: EngineTimer) -> float:
-        """Seconds of its phases, pauses not among them."""
+        """Return the seconds of its phases, without pauses."""
         session, total, at = timer.session, 0.0, 0
         session.truncate(0)
         timer.forget()
@@ -112,16 +112,16 @@ class Compared:
         return self.tokens / statistics.median(self.seconds[POLICY])
 
     def ratios(self, variant: str) -> list[float]:
-        """Speed of a variant over the policy's, round by round."""
+        """Return a variant's speed over the policy's, round by round."""
         pairs = zip(self.seconds[POLICY], self.seconds[variant], strict=True)
         return [policy / fixed for policy, fixed in pairs]
 
     def ratio(self, variant: str) -> float:
-        """Their median: above 1 the fixed setting is faster."""
+        """Return the median of `ratios`: above 1 the fixed setting is faster."""
         return statistics.median(self.ratios(variant))
 
     def spread(self, variant: str) -> float:
-        """Half the distance between the quartiles of the ratios."""
+        """Return half the distance between the quartiles of the ratios."""
         found = self.ratios(variant)
         if len(found) < 2:
             return 0.0
@@ -130,7 +130,7 @@ class Compared:
 
 
 def variants(groups: Sequence[str], threads: int) -> dict[str, dict[str, str]]:
-    """Names and given settings; the policy comes first."""
+    """Return names and fixed settings; the policy comes first."""
     counts = sorted({1, 2, threads // 2, threads} & set(range(1, threads + 1)))
     found: dict[str, dict[str, str]] = {POLICY: {}}
     for group in groups:
@@ -148,7 +148,7 @@ class Ablation:
         cases: Sequence[Case | AgentRun],
         groups: Sequence[str],
     ) -> None:
-        """load: the model's engine with given settings.
+        """Create the engines; load: the model's engine with given settings.
 
         Runs end where the context does; cases that do not fit are left out.
         """
@@ -188,7 +188,7 @@ class Ablation:
         return self._tunings[POLICY]
 
     def run(self, repeat: int) -> Iterator[Compared]:
-        """Each case in turn: a round that does not count, then so many that do."""
+        """Run each case in turn: a warm-up round, then so many that count."""
         chance = random.Random(1)
         for case in self.cases:
             found = Compared(case.name, case.tokens, {name: [] for name in self.names})
@@ -212,6 +212,6 @@ class Ablation:
         return timer.measure(case) if isinstance(case, Case) else case.measure(timer)
 
     def close(self) -> None:
-        """End the threads of all engines."""
+        """Stop the threads of all engines."""
         for engine in self._engines:
             engine.close()

@@ -1,4 +1,4 @@
-"""Each kernel alone, at the shapes of a real model, beside the peaks of the same feature set.
+"""Each kernel alone, at the shapes of a real model, with the peaks of the same feature set.
 
 The ops are built by the same `GraphBuilder` that builds a model's pass, and run by the same
 threads; the ones that are not measured are dropped. Few tokens read their weights or their KV cache
@@ -20,7 +20,7 @@ from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
 from triplepoint.jit.kernels.microbench import Peak
 from triplepoint.jit.kernels.panels import FORMATS, Format
 from triplepoint.jit.kernels.rope import tables
-from triplepoint.jit.kernels.turned import EIGHT_BITS
+from triplepoint.jit.kernels.sign_magnitude import EIGHT_BITS
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.tape import CompiledTape, Op, Tape
 from triplepoint.jit.targets import CpuTarget
@@ -64,7 +64,7 @@ EPS = 1e-6
 
 @dataclass(frozen=True)
 class KernelCase:
-    """What one op computes and must move.
+    """The work of one op.
 
     Attributes:
         kernel, variant, shape: what it is, how its data are stored, how large they are.
@@ -115,21 +115,21 @@ class KernelResult:
     @property
     def bound(self) -> str:
         """The limit that takes longest: a peak, or the level that is read."""
-        return statistics.mode(max(self._least(limits))[1] for limits in self.limits)
+        return statistics.mode(max(self._minimum(limits))[1] for limits in self.limits)
 
     @property
     def shares(self) -> list[float]:
         """Share of that limit that each repetition reached."""
         pairs = zip(self.limits, self.seconds, strict=True)
-        return [max(self._least(limits))[0] / s for limits, s in pairs]
+        return [max(self._minimum(limits))[0] / s for limits, s in pairs]
 
     @property
     def share(self) -> float:
         """Median of these."""
         return statistics.median(self.shares)
 
-    def _least(self, limits: MachineProfile) -> list[tuple[float, str]]:
-        """Seconds that the arithmetic and the bytes take at least."""
+    def _minimum(self, limits: MachineProfile) -> list[tuple[float, str]]:
+        """Return the minimum seconds of the arithmetic and the bytes."""
         return [
             (self.work.operations / peak_rate(limits, self.work.peak), self.work.peak),
             (self.work.nbytes / limits.bandwidth(self.level), self.level),
@@ -137,7 +137,7 @@ class KernelResult:
 
 
 def peak_rate(limits: MachineProfile, peak: str) -> float:
-    """Operations per second of a named arithmetic peak."""
+    """Return the operations per second of a named arithmetic peak."""
     gops = {
         "int8": limits.int8_gops,
         "w8a8": limits.w8a8_gops,
@@ -154,7 +154,7 @@ def run(
     kernels: Sequence[str] = (),
     repeat: int = 5,
 ) -> Iterator[KernelResult]:
-    """Measure the kernels of one feature set, each with a first repetition that does not count.
+    """Measure the kernels of one feature set, each after a warm-up.
 
     Args:
         kernels: some of `KERNELS`; none of them: all.
@@ -175,7 +175,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """Ops that do `work` so many times; `apart`: each time on data of its own.
+    """Ops that do `work` so many times; `own_data`: each time on data of its own.
 
     `cache` is kept because its pages are known to the kernels by address only.
     """
@@ -183,12 +183,12 @@ class _Built:
     work: KernelCase
     ops: list[Op]
     times: int
-    apart: bool
+    own_data: bool
     cache: KVCache | None = None
 
 
 class _Bench:
-    """Lays the ops of each kernel, and runs them."""
+    """The builder of each kernel's ops."""
 
     def __init__(self, library: Library, pool: Pool) -> None:
         self.library, self.pool, self.target = library, pool, library.target
@@ -202,7 +202,7 @@ class _Bench:
     def measure(self, built: _Built, repeat: int) -> KernelResult:
         """Run the ops between samples of the limits."""
         work, tape = built.work, self._tape(built.ops)
-        level = self.first.level_of(work.nbytes * (built.times if built.apart else 1))
+        level = self.first.level_of(work.nbytes * (built.times if built.own_data else 1))
         run_tape(tape)
         seconds, limits, before = [], [], self.limits.sample()
         for _ in range(repeat):
@@ -218,7 +218,7 @@ class _Bench:
     # --- the kernels
 
     def gemm(self) -> Iterator[_Built]:
-        """Products with weights of every format."""
+        """Measure products with weights of every format."""
         for form in FORMATS.values():
             for rows, depth in SHAPES:
                 for tokens in TOKENS:
@@ -240,10 +240,10 @@ class _Bench:
         ready = graph.norm(x, np.ones(x.stride, np.float32), EPS, matrices[:1], "norm")
         for matrix in matrices:
             graph.matmul(matrix, ready, "gemm")
-        return _Built(work, self._keep(graph, "gemm"), len(matrices), apart=True)
+        return _Built(work, self._keep(graph, "gemm"), len(matrices), own_data=True)
 
     def experts(self) -> Iterator[_Built]:
-        """Routing, and the fused gate and up products of the experts that were chosen."""
+        """Measure routing, and the fused gate and up products of the chosen experts."""
         for name in EXPERT_FORMATS:
             for tokens in TOKENS:
                 yield self._experts(FORMATS[name], tokens)
@@ -270,10 +270,10 @@ class _Bench:
             how = experts.RoutingSpec(USED)
             to = experts.route(graph, Activation(scores, EXPERTS), how, matrix, matrix)
             experts.gated(graph, matrix, ready, to, "silu", f"experts.{n}")
-        return _Built(work, self._keep(graph, "experts", "route", "group"), times, apart=True)
+        return _Built(work, self._keep(graph, "experts", "route", "group"), times, own_data=True)
 
     def attention(self) -> Iterator[_Built]:
-        """Attention over a KV cache of every format."""
+        """Measure attention over a KV cache of every format."""
         for kv in get_args(KVFormat):
             for tokens, before in POSITIONS:
                 size = self._cache_bytes(kv, before + tokens)
@@ -284,7 +284,7 @@ class _Bench:
                     size + 8.0 * tokens * HEADS.heads * HEADS.head_dim,
                     self._attention_peak(kv),
                 )  # fmt: skip
-                yield self._attend(work, self._copies(work, size), apart=True)
+                yield self._attend(work, self._copies(work, size), own_data=True)
 
     def _attention_peak(self, kv: KVFormat) -> Peak:
         if kv == "q8":
@@ -292,16 +292,16 @@ class _Bench:
         return "bf16" if kv == "bf16" and self.target.bf16 != "none" else "fp32"
 
     def rope(self) -> Iterator[_Built]:
-        """Rotation and the write to the cache."""
+        """Measure rotation and the write to the cache."""
         for kv in get_args(KVFormat):
             for tokens in (1, 252):
                 values = (HEADS.heads * 2 + HEADS.kv_heads * 2) * HEADS.head_dim * 4
                 nbytes = tokens * float(values) + self._cache_bytes(kv, tokens)
                 work = KernelCase("rope", kv, _heads(), tokens, 0, 0.0, nbytes, "fp32")
-                yield self._attend(work, TIMES, apart=False)
+                yield self._attend(work, TIMES, own_data=False)
 
     def prepare(self) -> Iterator[_Built]:
-        """RMSNorm and quantization."""
+        """Measure RMSNorm and quantization."""
         for form in _preparations(self.target):
             for tokens in (1, 252):
                 graph = self._graph(tokens)
@@ -311,16 +311,16 @@ class _Bench:
                     graph.norm(x, np.ones(WIDTH, np.float32), EPS, [matrix], "prepare")
                 nbytes = tokens * WIDTH * (4.0 + (40 / 32 if form.quantized else 4.0))
                 work = KernelCase("prepare", form.name, str(WIDTH), tokens, 0, 0.0, nbytes, "fp32")
-                yield _Built(work, self._keep(graph, "prepare"), TIMES, apart=False)
+                yield _Built(work, self._keep(graph, "prepare"), TIMES, own_data=False)
 
     def argmax(self) -> Iterator[_Built]:
-        """The greedy choice; its few last candidates are counted with it."""
+        """Measure the greedy choice, its final stage included."""
         graph, choice = self._graph(1), OutputBuffers(VOCABULARY)
         choice.logits[:] = self.random.standard_normal(choice.logits.shape, np.float32)
         for _ in range(TIMES):
             argmax_ops(graph.tape, choice)
         work = KernelCase("argmax", "f32", str(VOCABULARY), 1, 0, 0.0, 4.0 * VOCABULARY, "fp32")
-        yield _Built(work, self._keep(graph, "argmax"), TIMES, apart=False)
+        yield _Built(work, self._keep(graph, "argmax"), TIMES, own_data=False)
 
     # --- how it is done
 
@@ -334,7 +334,7 @@ class _Bench:
         return graph
 
     def _keep(self, graph: GraphBuilder, *names: str) -> list[Op]:
-        """The ops called so; the others are run once, so that these have their inputs."""
+        """Return the ops of that name; the others are run once, to produce their inputs."""
 
         def wanted(op: Op) -> bool:
             return op.name.rpartition(".")[2] in names or op.name.startswith(names)
@@ -350,14 +350,14 @@ class _Bench:
         return tape.finish(self.library, self.pool)
 
     def _copies(self, work: KernelCase, size: int) -> int:
-        """Ops on data of their own that make one run."""
+        """Return the ops of one run, each on data of its own."""
         if work.tokens <= STREAM:
             return max(1, self.stream_bytes // size)
         at_half_peak = work.operations / (0.5 * peak_rate(self.first, work.peak))
         return max(1, min(self.stream_bytes // size, int(RUN_S / at_half_peak)))
 
-    def _attend(self, work: KernelCase, layers: int, *, apart: bool) -> _Built:
-        """Attention in so many layers, of which the ops of the work's kernel are kept."""
+    def _attend(self, work: KernelCase, layers: int, *, own_data: bool) -> _Built:
+        """Run attention in so many layers; return the ops of the work's kernel."""
         tokens, end = work.tokens, work.depth + work.tokens
         kv: KVFormat = work.variant  # pyright: ignore[reportAssignmentType]
         cache = KVCache(_layout(kv, layers, end), end)
@@ -366,10 +366,10 @@ class _Bench:
         # apart that probabilities become denormals, which a Xeon takes many times as long for.
         self._keep(self._layers(cache, layers, 0, end), "attention")
         graph = self._layers(cache, layers, work.depth, tokens)
-        return _Built(work, self._keep(graph, work.kernel), layers, apart, cache)
+        return _Built(work, self._keep(graph, work.kernel), layers, own_data, cache)
 
     def _layers(self, cache: KVCache, layers: int, start: int, tokens: int) -> GraphBuilder:
-        """Attention of so many tokens from position `start` on, in so many layers."""
+        """Run attention of so many tokens from position `start` on, in so many layers."""
         graph = self._graph(tokens, cache)
         graph.set_pass([Span(cache.table, start, [0] * tokens)])
         ones = np.ones(HEADS.head_dim, np.float32)
@@ -392,7 +392,7 @@ class _Bench:
         return Matrix(form, rows, depth, rows // (2 * self.target.lanes), False, (), panels)
 
     def _data(self, size: int) -> np.ndarray:
-        """At least `size` bytes that make small normal numbers in every float format."""
+        """Return at least `size` bytes that are small normal numbers in every float format."""
         if self._bytes is None or len(self._bytes) < size:
             size = max(size, self.stream_bytes)
             self._bytes = Arena(size).take(size)
@@ -415,7 +415,7 @@ def _heads() -> str:
 
 
 def _preparations(target: CpuTarget) -> list[Format]:
-    """One format for each way in which activations are prepared."""
+    """Return one format for each form of prepared activations."""
     ways: dict[Any, Format] = {}
     for form in FORMATS.values():
         ways.setdefault(form.activation(target, WIDTH).kind, form)

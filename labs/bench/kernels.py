@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """Which ones, and what they are run with."""
+    """Add the options: the kernels and their inputs."""
     bench.add_argument(
         "kernels",
         nargs="?",

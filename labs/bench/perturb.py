@@ -1,4 +1,4 @@
-"""Ops that halve a resource of a pass, to see what its time is spent on.
+"""Ablation ops: each halves a resource of a pass, to attribute its time.
 
 They change what a pass reads or multiplies and nothing else; its results mean nothing afterwards.
 `causal_profile.py` lays them down between the ops of a model.
@@ -37,14 +37,14 @@ def stream_experts_only(
 
 @kernel
 def alias(k: Kernel, active: I32s, *, count: int, mask: int) -> None:
-    """One unit: entry n becomes entry n & mask: with -2 neighbors are equal, -1 keeps all."""
+    """Replace entry n by entry n & mask: -2 makes neighbors equal, -1 is the identity; one unit."""
     with k.units(), k.range(0, count, name="entry") as n:
         active.store(n, active.load(n & mask))
 
 
 @kernel
 def subsample(k: Kernel, starts: I32s, pairs: I32s, units: I64s, *, divide: int) -> None:
-    """One unit: of each active expert's pairs keep one in `divide`, and one at least.
+    """Reduce each active expert's pairs to one in `divide`, at least one; one unit.
 
     starts, pairs, units as `moe.group` leaves them, units[2] being the number of active experts.
     """
@@ -53,10 +53,10 @@ def subsample(k: Kernel, starts: I32s, pairs: I32s, units: I64s, *, divide: int)
         free, start = k.var(k.const(0, i32)), k.var(starts.load(0))
         with k.range(0, units.load(2), name="expert") as n:
             end = starts.load(n + 1)
-            kept = ((end - start.value) // divide).max(one)
-            with k.range(0, kept.to(i64), name="pair") as p:
+            remaining = ((end - start.value) // divide).max(one)
+            with k.range(0, remaining.to(i64), name="pair") as p:
                 pairs.store(free.value.to(i64) + p, pairs.load(start.value.to(i64) + p))
             starts.store(n, free.value)
-            free.set(free.value + kept)
+            free.set(free.value + remaining)
             start.set(end)
         starts.store(units.load(2), free.value)

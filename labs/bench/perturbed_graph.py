@@ -23,7 +23,7 @@ import numpy as np
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import attention
-from triplepoint.jit.kernels.batch import describe, own_places
+from triplepoint.jit.kernels.batch import describe, own_indices
 from triplepoint.jit.kernels.epilogue import GATES
 from triplepoint.jit.kernels.panels import FORMATS
 from triplepoint.jit.pool import aligned
@@ -47,7 +47,7 @@ _COUNT = {"gemm_quant": 4, "gemm_k": 4, "gemm_amx": 5, "gemm_float": 6, "gemm_se
 
 
 def perturbed(session: Session, name: Perturbation, tokens: int) -> Plan[PerturbedGraph]:
-    """A pass of up to `tokens` tokens with half of what `name` says; "" is the pass as it is."""
+    """Build a pass of up to `tokens` tokens with half of `name`'s resource; "" changes nothing."""
 
     class Kind(PerturbedGraph):
         half = name
@@ -100,7 +100,7 @@ class PerturbedGraph(GraphBuilder):
         return [op]
 
     def _in_pieces(self, op: Op) -> list[Op]:
-        """A product in pieces."""
+        """Split a product into pieces."""
         form, blocks = self._format(op)
         panel = form.panel_bytes(blocks, self.target.lanes)
         units = op.args[0].nbytes // panel
@@ -134,15 +134,15 @@ class PerturbedGraph(GraphBuilder):
         )
 
     def _head_part(self, size: int) -> np.ndarray:
-        """Units of a piece of the output head: none in a pass without outputs."""
+        """Return the units of a piece of the output head: none in a pass without outputs."""
         return self.units(self.counted(lambda _, counts: int(counts[OUTPUTS] > 0)), size)
 
     def _half_of_tokens(self) -> np.ndarray:
         return self.units(self.counted(lambda _, counts: max(1, counts[TOKENS] // 2)))
 
     def _fewer_rows(self, op: Op) -> Op:
-        """Attention of half the tokens, from as much of the cache on average."""
-        rows, tiles = own_places(np.zeros_like(self.rows)), aligned(self.tiles.shape, np.int64)
+        """Attend with half the tokens, to as much of the cache on average."""
+        rows, tiles = own_indices(np.zeros_like(self.rows)), aligned(self.tiles.shape, np.int64)
         sizes = dict(op.kernel.constants)
         tile, heads = attention.token_tile(sizes["group"]), sizes["kv_heads"]
 
@@ -150,14 +150,14 @@ class PerturbedGraph(GraphBuilder):
             (span,) = spans  # what is changed here are passes of one sequence
             tokens = len(span.ids)
             half = max(1, tokens // 2)
-            place = span.start + (tokens - half) // 2, half, span.table
-            return describe(rows, tiles, [place], tile)
+            part = span.start + (tokens - half) // 2, half, span.table
+            return describe(rows, tiles, [part], tile)
 
         units = self.units(self.counted(half), heads)
         return dataclasses.replace(op, args=[*op.args[:7], tiles, rows, *op.args[9:]], units=units)
 
     def _fewer_heads(self, op: Op) -> Op:
-        """Attention of half the query heads of each KV head."""
+        """Attend with half the query heads of each KV head."""
         constants = dict(op.kernel.constants)
         group = constants["group"] = max(1, constants["group"] // 2)
         # Fewer heads may make a larger tile, and so need more scratch.
@@ -169,7 +169,7 @@ class PerturbedGraph(GraphBuilder):
     # --- experts
 
     def _fix_experts(self, ops: Sequence[Op]) -> None:
-        """Every token's experts by chance: what a changed pass computes must not choose them."""
+        """Fix every token's experts at random: a changed pass must not choose them."""
         chosen = np.zeros(0, np.int32)
         for op in ops:
             kernel, sizes = op.kernel.source.name, dict(op.kernel.constants)
@@ -177,9 +177,9 @@ class PerturbedGraph(GraphBuilder):
                 continue
             if kernel == "route":
                 everyone = [
-                    self._chance.permutation(sizes["experts"]) for _ in range(self.most_tokens)
+                    self._chance.permutation(sizes["experts"]) for _ in range(self.max_tokens)
                 ]
-                chosen = aligned(self.most_tokens * sizes["used"] + 1, np.int32)
+                chosen = aligned(self.max_tokens * sizes["used"] + 1, np.int32)
                 chosen[:-1] = np.concatenate([order[: sizes["used"]] for order in everyone])
                 if self.decode and self.half == "memory":
                     chosen[1:-1:2] = chosen[:-2:2]
@@ -189,7 +189,7 @@ class PerturbedGraph(GraphBuilder):
                 op.args = [*op.args[:6], chosen, *op.args[7:]]
 
     def _experts(self, op: Op) -> list[Op]:
-        """The lower half of every expert's panels, then the upper one."""
+        """Run the lower half of every expert's panels, then the upper one."""
         args, constants = list(op.args), dict(op.kernel.constants)
         args[5] //= 2
         name, data = constants["fmt"], args[0].reshape(-1)
@@ -209,7 +209,7 @@ class PerturbedGraph(GraphBuilder):
         return [lower, upper]
 
     def _lists(self, op: Op) -> list[Op]:
-        """After the lists of who goes to which expert: make them shorter, or lead to fewer."""
+        """Change the lists of pairs by expert: make them shorter, or lead to fewer experts."""
         args = list(op.args)
         args[6], args[7] = args[6] // 2, args[7] // 2
         grouped = dataclasses.replace(op, args=args)
@@ -227,7 +227,7 @@ class PerturbedGraph(GraphBuilder):
     # --- barriers
 
     def _fewer_barriers(self, ops: Sequence[Op]) -> list[Op]:
-        """Two passes, and between their first and last op every second barrier.
+        """Run two passes, and between their first and last op every second barrier.
 
         Who goes to which expert is counted on one thread: the barriers around that stay.
         """

@@ -1,4 +1,4 @@
-"""``python -m labs.bench.predict``: what the cost model expects, validated against the clock."""
+"""``python -m labs.bench.predict``: the cost model's predictions, validated against the clock."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COLUMNS: Sequence[Column[Checked]] = (
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """Which phases, and of which model."""
+    """Add the options: phases and model."""
     sizes = [1, 4, 16, 64, 256, 1024, 4096]
     add_numbers(bench, "predict", nargs="?", default=sizes, help="tokens per phase")
     add_common_options(bench)
@@ -47,7 +47,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Calibrate, then predict and measure each point; a row as soon as it is known."""
+    """Calibrate, then predict and measure each point; a row is printed as soon as it is known."""
     from triplepoint.runtime.bench import predictions
     from triplepoint.runtime.engine.engine_timer import EngineTimer
     from triplepoint.runtime.physics.calibrate import DECODES, calibrated
@@ -86,7 +86,7 @@ def _values(point: Checked) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> None:
-    """The errors together, and what the predictions were made with."""
+    """Note all errors together, and the inputs of the predictions."""
     from statistics import median
 
     output.line()

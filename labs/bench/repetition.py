@@ -1,4 +1,4 @@
-"""Does real text look like a repetition? False alarms and longest stretches over files.
+"""Repetition in real text: false alarms and longest repeats over files.
 
     python -m labs.bench.repetition [-m MODEL.gguf] [PATH …]
 
@@ -24,11 +24,11 @@ from triplepoint.runtime.engine.engine import NANO
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
-_MOST_BYTES = 400_000  # of one file
+_MAX_BYTES = 400_000  # of one file
 
 
 def texts(paths: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
-    """Names and texts: of these files and all in these folders, or of the standard library."""
+    """Return names and texts of these files and folders, or of the standard library."""
     if paths:
         for path in paths:
             files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
@@ -62,18 +62,18 @@ def texts(paths: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
 
 
 def longest(ids: Iterable[int]) -> tuple[int, bool]:
-    """The longest repetition among some tokens, and whether a reply would be ended for one."""
-    found, most, ended = Repetition(), 0, False
+    """Return the longest repetition among tokens, and whether a reply would be ended for one."""
+    found, maximum, ended = Repetition(), 0, False
     for token in ids:
-        most = max(most, found.push(token))
+        maximum = max(maximum, found.push(token))
         ended = ended or found.hopeless
-    return most, ended
+    return maximum, ended
 
 
 def report(
     name: str, encode: Callable[[str], Sequence[int]], found: Sequence[tuple[str, str]]
 ) -> int:
-    """Print what was found with one tokenizer; returns the number of false alarms."""
+    """Print what was found with one tokenizer; return the number of false alarms."""
     lengths = sorted(((*longest(encode(text)), file) for file, text in found), reverse=True)
     alarms = sum(ended for _, ended, _ in lengths)
     size = sum(len(text.encode()) for _, text in found)
@@ -84,11 +84,11 @@ def report(
 
 
 def _read(path: Path) -> str:
-    return path.read_bytes()[:_MOST_BYTES].decode("utf-8", "replace")
+    return path.read_bytes()[:_MAX_BYTES].decode("utf-8", "replace")
 
 
 def main() -> int:
-    """The command above."""
+    """Run the command above."""
     parser = argparse.ArgumentParser(prog="labs.bench.repetition")
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("-m", "--model", type=Path, action="append", help="a GGUF file")

@@ -1,4 +1,4 @@
-"""The run that the project was started from, with everything on and with everything off.
+"""The project's reference run, with all features on and with all off.
 
     python -m labs.bench.scenario -m synthetic:qwen3-0.6b:q4_0
 
@@ -36,13 +36,13 @@ CALL = ToolCall("read_file", {"path": "app.log"})
 
 @dataclass(frozen=True)
 class Step:
-    """Something fed or said."""
+    """A segment that is prefilled or decoded."""
 
     name: str
     ids: list[int]
     said: bool = False
     call: bool = False
-    """Whether it is said under the grammar of tool calls."""
+    """Whether it is decoded under the grammar of tool calls."""
 
 
 @dataclass
@@ -55,17 +55,17 @@ class Measured:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Median without and with."""
+        """Median seconds without and with."""
         off, on = (statistics.median(p.wall_s for p in phases) for phases in (self.off, self.on))
         return off, on
 
     @property
     def gains(self) -> list[float]:
-        """Time without by time with, of each turn."""
+        """Time without over time with, by round."""
         return [a.wall_s / b.wall_s for a, b in zip(self.off, self.on, strict=True)]
 
     def as_dict(self) -> dict[str, Any]:
-        """As numbers."""
+        """Return the figures as numbers."""
         return {
             "step": self.step.name,
             "tokens": len(self.step.ids),
@@ -82,7 +82,7 @@ class Measured:
 
 
 def steps(engine: Engine) -> list[Step]:
-    """The run, in this model's tokens.
+    """Return the run, in this model's tokens.
 
     Raises:
         EngineError: the vocabulary has no end of turn.
@@ -116,7 +116,7 @@ def steps(engine: Engine) -> list[Step]:
 
 
 def measure(engine: Engine, repeat: int) -> list[Measured]:
-    """Run it `repeat` times each way, in turns, after one of each that does not count."""
+    """Run it `repeat` times each way, in turns, after one warm-up each."""
     found = [Measured(step) for step in steps(engine)]
     grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
     for number in range(repeat + 1):
@@ -152,7 +152,7 @@ def _feed(session: Session, ids: Sequence[int], *, whole: bool) -> PhaseEvent:
 
 
 def _source() -> str:
-    """A long text: parts of this package's own source."""
+    """Return a long text: parts of this package's own source."""
     from triplepoint.runtime.conversation import chat, grammar, reply, toolcalls
 
     return "\n".join(inspect.getsource(module) for module in (reply, toolcalls, grammar, chat))
@@ -165,7 +165,7 @@ HEAD = (
 
 
 def lines(found: Sequence[Measured]) -> list[str]:
-    """The table in Markdown, a step a line, and the whole run."""
+    """Return the table in Markdown, a step a line, and the whole run."""
     table: list[str] = [*HEAD.split("\n")]
     for one in found:
         off, on = one.seconds
@@ -194,7 +194,7 @@ def _spread(gains: Sequence[float]) -> str:
 
 
 def report(engine: Engine, repeat: int) -> Report:
-    """The measurement as lines and as numbers."""
+    """Return the measurement as lines and as numbers."""
     found = measure(engine, repeat)
     return lines(found), {"steps": [one.as_dict() for one in found]}
 

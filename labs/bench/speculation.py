@@ -1,4 +1,4 @@
-"""What drafting and jumping forward give, on texts that are known beforehand.
+"""The gain of drafting and forced tokens, on known texts.
 
     python -m labs.bench.speculation -m synthetic:qwen3-0.6b:q4_0
 
@@ -45,7 +45,7 @@ OFF, ON = SpeculativeConfig(jump_forward=False, draft_tokens=0), SpeculativeConf
 
 
 def document() -> str:
-    """A file that a tool has read: this package's ledger, numbered by line."""
+    """Return the result of a file read: this package's ledger, numbered by line."""
     from triplepoint.runtime.conversation import ledger
 
     lines = inspect.getsource(ledger).splitlines()[20:140]
@@ -53,27 +53,27 @@ def document() -> str:
 
 
 def quoting(lines: Sequence[str]) -> str:
-    """An answer that shows pieces of the file, with a sentence before each."""
-    said = (
+    """Return an answer that quotes pieces of the file, with a sentence before each."""
+    sentences = (
         "The first thing to look at is how a run of tokens is described. ",
         "Further down it is said what was reused, which matters for your question. ",
         "And this is the part that decides, as far as I can see. ",
         "The rest follows from there. ",
     )
     pieces = [lines[4:13], lines[26:36], lines[50:62], lines[80:95]]
-    both = zip(said, pieces, strict=True)
+    both = zip(sentences, pieces, strict=True)
     return "\n".join(f"{text}\n```\n{chr(10).join(piece)}\n```" for text, piece in both)
 
 
 def editing(lines: Sequence[str]) -> str:
-    """The file anew, without its numbers, with a name changed throughout and a word here."""
+    """Return an edited file, without numbers: a name changed throughout and a word here."""
     bare = [line[6:] for line in lines]
     text = "\n".join(bare)
     return re.sub(r"\bspans?\b", "stretch", text).replace("int", "float", 3)
 
 
 def original() -> str:
-    """An answer that has nothing from the file: another text altogether."""
+    """Return an answer that shares nothing with the file."""
     from triplepoint.runtime.physics import costs
 
     return inspect.getdoc(costs) or ""
@@ -109,7 +109,7 @@ def edit_file(path: str, old: str, new: str) -> str:
 
 
 def change(lines: Sequence[str]) -> ToolCall:
-    """A call that changes two lines of a method."""
+    """Return a call that changes two lines of a method."""
     old = "\n".join(line[6:] for line in lines[71:86])
     new = re.sub(r"\bspans?\b", "stretch", old).replace("int", "float", 1)
     return ToolCall("edit_file", {"path": "runtime/ledger.py", "old": old, "new": new})
@@ -140,11 +140,11 @@ class Measured:
 
     @property
     def speedups(self) -> list[float]:
-        """Time without by time with, of each turn."""
+        """Time without over time with, by round."""
         return [a.wall_s / b.wall_s for a, b in zip(self.off, self.on, strict=True)]
 
     def row(self) -> str:
-        """A line of the table."""
+        """Return a line of the table."""
         last, gains = self.on[-1], self.speedups
         speed = [
             self.tokens / statistics.median(p.wall_s for p in ps) for ps in (self.off, self.on)
@@ -164,7 +164,7 @@ HEAD = (
 
 
 def answers(engine: Engine, repeat: int) -> list[Measured]:
-    """The answers, greedy and under no grammar."""
+    """Measure the answers, greedy and without a grammar."""
     text = document()
     lines = text.splitlines()
     prompt = engine.tokenizer.encode(f"Here is the file.\n{text}\n\n")
@@ -192,7 +192,7 @@ def answers(engine: Engine, repeat: int) -> list[Measured]:
 
 
 def calls(engine: Engine, repeat: int) -> list[Measured]:
-    """The tool calls, each under the grammar of all of them.
+    """Measure the tool calls, each under the grammar of all of them.
 
     The edit is drafted from the file; the others, which have nothing of it, are not drafted at all.
     """
@@ -245,7 +245,7 @@ def _again(
 
 
 class Timed(TurnConstraint):
-    """A constraint that adds up what it takes."""
+    """A constraint that measures its own time."""
 
     seconds = 0.0
 
@@ -257,20 +257,20 @@ class Timed(TurnConstraint):
             self.seconds += time.perf_counter() - began
 
     def mask(self) -> np.ndarray | None:
-        """See `TurnConstraint`."""
+        """Time the mask: see `TurnConstraint`."""
         return self._timed(super().mask)
 
     def advance(self, token: int) -> None:
-        """See `TurnConstraint`."""
+        """Time the advance: see `TurnConstraint`."""
         self._timed(super().advance, token)
 
     def forced(self) -> int | None:
-        """See `TurnConstraint`."""
+        """Time the forced tokens: see `TurnConstraint`."""
         return self._timed(super().forced)
 
 
 def grammar_cost(engine: Engine, repeat: int) -> list[tuple[str, float, float]]:
-    """Of each call, decoded token by token: µs of the grammar a token, and share of the time."""
+    """Return, for each call decoded token by token, the grammar's µs a token and share of time."""
     grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
     opening = engine.tokenizer.encode(grammar.form.opening, special=True)
     session = engine.session()
@@ -294,21 +294,21 @@ def grammar_cost(engine: Engine, repeat: int) -> list[tuple[str, float, float]]:
 
 @dataclass
 class Savings:
-    """What was measured of one engine."""
+    """The measurements of one engine."""
 
     texts: list[Measured]
     grammar: list[tuple[str, float, float]]
     costs: DraftCosts
 
     def lines(self) -> list[str]:
-        """Three tables in Markdown."""
+        """Return three tables in Markdown."""
         lines = [*HEAD.split("\n"), *(one.row() for one in self.texts), ""]
         lines += ["| call | grammar, µs a token | of the time |", "|---|--:|--:|"]
         lines += [f"| {n} | {each:.1f} | {share:.2%} |" for n, each, share in self.grammar]
         return [*lines, "", *self.costs.lines()]
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as numbers."""
+        """Return the figures as numbers."""
         texts = [
             {
                 "text": one.name,
@@ -340,7 +340,7 @@ def measure(engine: Engine, repeat: int) -> Savings:
 
 
 def report(engine: Engine, repeat: int) -> Report:
-    """The measurement as lines and as numbers."""
+    """Return the measurement as lines and as numbers."""
     found = measure(engine, repeat)
     return found.lines(), found.as_dict()
 

@@ -41,13 +41,13 @@ _UNDER = {
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """Over what, and of which model."""
+    """Add the options: the swept quantity and the model."""
     bench.add_argument("sweep", choices=tuple(_FIRST), help="quantity to vary")
     add_common_options(bench)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Measure one sweep and print it, each figure also as a share of the largest of its column."""
+    """Measure one sweep and print it, each figure also as a share of its column's largest."""
     from dataclasses import asdict
 
     form = form_of(args)
@@ -125,7 +125,7 @@ def _points(args: argparse.Namespace, output: Output) -> Iterator[Point]:
 
 
 def _names(rows: Sequence[Mapping[str, float]]) -> list[str]:
-    """Every name, in the order of the first row that has it."""
+    """Return every name, in the order of the first row that has it."""
     found: dict[str, None] = {}
     for row in rows:
         found |= dict.fromkeys(row)
@@ -133,11 +133,11 @@ def _names(rows: Sequence[Mapping[str, float]]) -> list[str]:
 
 
 def _cell(name: str, row: Mapping[str, float], rows: Sequence[Mapping[str, float]]) -> str:
-    """A figure and its share of the column's largest."""
+    """Format a figure and its share of the column's largest."""
     if name not in row:
         return ""
-    most = max(other[name] for other in rows if name in other)
-    return f"{rate(row[name])} ({row[name] / most:.2f})" if most else rate(row[name])
+    largest = max(other[name] for other in rows if name in other)
+    return f"{rate(row[name])} ({row[name] / largest:.2f})" if largest else rate(row[name])
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class Point:
 
 
 def _rate(timer: EngineTimer, case: Case, repeat: int) -> float:
-    """Median tokens per second, after one measurement that does not count."""
+    """Return the median tokens per second, after a warm-up."""
     timer.measure(case)
     return case.tokens / statistics.median(timer.measure(case) for _ in range(repeat))
 
@@ -92,7 +92,7 @@ def _both(timer: EngineTimer, prefill: Case, decode: Case, repeat: int) -> dict[
 
 
 def by_prompt(engine: Engine, repeat: int, lengths: Sequence[int] = PROMPTS) -> Iterator[Point]:
-    """Prefill of a prompt, then decode behind it; what does not fit the context is left out."""
+    """Measure a prefill, then a decode behind it; skip what does not fit the context."""
     fits = [n for n in lengths if n + DECODES + 2 <= engine.context]
     cases = [(Case(prompt=n), Case(generate=DECODES, depth=n)) for n in fits]
     if not cases:
@@ -107,7 +107,7 @@ def by_prompt(engine: Engine, repeat: int, lengths: Sequence[int] = PROMPTS) -> 
 def by_threads(
     load: Callable[[int], Engine], counts: Sequence[int], repeat: int, prompt: int = THREADS_PROMPT
 ) -> Iterator[Point]:
-    """The same prompt and decode with each number of threads, on an engine of its own."""
+    """Measure one prompt and decode with each number of threads, on an engine of its own."""
     for count in counts:
         with load(count) as engine:
             length = min(prompt, engine.context - DECODES - 2)
@@ -121,7 +121,7 @@ def by_threads(
 
 
 def by_kv(engine: Engine, repeat: int, positions: Sequence[int] = POSITIONS) -> Iterator[Point]:
-    """Attention's GFLOP/s for one tile of tokens, by positions in the cache.
+    """Measure attention's GFLOP/s for one tile of tokens, by positions in the cache.
 
     The level is the nearest that holds what a layer has cached of so many positions.
     """
@@ -143,7 +143,7 @@ def by_kv(engine: Engine, repeat: int, positions: Sequence[int] = POSITIONS) -> 
 
 
 def by_quant(load: Callable[[str], Engine], quants: Sequence[str], repeat: int) -> Iterator[Point]:
-    """Prefill and decode of one shape in several weight formats."""
+    """Measure prefill and decode of one shape in several weight formats."""
     for quant in quants:
         with load(quant) as engine:
             found: dict[str, float] = {}
@@ -162,7 +162,7 @@ def by_quant(load: Callable[[str], Engine], quants: Sequence[str], repeat: int) 
 
 
 def by_layer(engine: Engine, repeat: int, prompt: int = LAYERS_PROMPT) -> Iterator[Point]:
-    """Milliseconds of each layer's two halves in one prefill: the median over its repeats."""
+    """Measure the ms of each layer's two halves in one prefill: the median over its repeats."""
     length = min(prompt, engine.context - 2)
     timer = EngineTimer(engine, [Case(prompt=length)])
     timer.session.sequence.profile = True

@@ -1,4 +1,4 @@
-"""What a trace file costs: the same run with one and without, in turns.
+"""The cost of a trace file: the same run with one and without, in turns.
 
     python -m labs.bench.tracing [MODEL] [REPETITIONS]
 
@@ -31,7 +31,7 @@ _QUESTION = "What's the error in app.log?"
 
 
 def measure(engine: Engine, repetitions: int) -> dict[str, float]:
-    """Median seconds of a run by kind, and of the writing in one."""
+    """Return the median seconds of a run by kind, and of the writes in one."""
     runs: dict[str, list[float]] = {"memory": [], "file": []}
     writing: list[float] = []
     with tempfile.TemporaryDirectory() as name:
@@ -59,7 +59,7 @@ def measure(engine: Engine, repetitions: int) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _timed_writes() -> Iterator[list[float]]:
-    """Adds up the seconds inside `TraceWriter.write`."""
+    """Add up the seconds inside `TraceWriter.write`."""
     spent, write = [0.0], TraceWriter.write
 
     def timed(self: TraceWriter, event: Event) -> Any:

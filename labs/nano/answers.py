@@ -1,4 +1,4 @@
-"""The forms of nano's answers, as its file has them: what `solve` and `smalltalk` say.
+"""The templates of nano's answers, as in its file, used by `solve` and `smalltalk`.
 
 The runtime holds its answers to them (`conversation/answer_forms.py`): nano cannot show a word that
 stands nowhere, nor that a file is missing or a list whole which is not. It may take the wrong line.

@@ -1,5 +1,4 @@
-"""What comes between the questions of a conversation: another folder, a file that is not there,
-small talk.
+"""Interjections between a conversation's questions: another folder, a missing file, small talk.
 
 Each is asked in full, so that it has one answer whatever was spoken of before.
 """
@@ -19,7 +18,7 @@ from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, called
 
 
 def _folders(scene: Scene) -> list[str]:
-    """The folders that files are in, at any depth."""
+    """Return the folders that files are in, at any depth."""
     found = set()
     for path in scene.texts:
         parts = path.split("/")[:-1]
@@ -28,7 +27,7 @@ def _folders(scene: Scene) -> list[str]:
 
 
 def list_folder(scene: Scene) -> Round | None:
-    """What a folder holds: that one, not the one that all of it is about."""
+    """Ask what a folder holds: that one, not the workspace."""
     rng, folders = scene.rng, _folders(scene)
     if not folders and rng.random() < 0.7:
         return None
@@ -48,7 +47,7 @@ def list_folder(scene: Scene) -> Round | None:
 
 
 def search_folder(scene: Scene) -> Round | None:
-    """Which files of a folder mention a word."""
+    """Ask which files of a folder mention a word."""
     folders = _folders(scene)
     if not folders:
         return None
@@ -63,7 +62,7 @@ def search_folder(scene: Scene) -> Round | None:
 
 
 def not_there(scene: Scene) -> Round | None:
-    """A file that does not exist, of the same kinds as those that do."""
+    """Ask for a file that does not exist, of the same kinds as those that do."""
     rng, writer, files = scene.rng, scene.writer, scene.files
     roll = rng.random()
     path = writer.path(LOG_EXTENSIONS if roll < 0.3 else ALL_EXTENSIONS)
@@ -97,13 +96,13 @@ def not_there(scene: Scene) -> Round | None:
 
 
 def chatted(scene: Scene) -> Round:
-    """Small talk; what was spoken of stays what it was."""
+    """Make small talk, which does not change the subject."""
     item = chat(scene.writer)
     return round_of(scene, item.question, Reply((), item.answer))
 
 
 def aside_beyond(scene: Scene) -> Round | None:
-    """A question beyond it that names no file: what was spoken of stays what it was."""
+    """Ask a question beyond nano that names no file, which does not change the subject."""
     item = beyond(scene.writer)
     if re.search(r"\w\.\w|/|\b(file|log|folder|line)", item.question):
         return None

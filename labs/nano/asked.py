@@ -1,4 +1,4 @@
-"""The ways of asking in `asked.txt`, one a line, by the name of their list."""
+"""The phrasings in `asked.txt`, one a line, by the name of their list."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def _sections() -> dict[str, tuple[str, ...]]:
 
 
 def asked(name: str) -> list[str]:
-    """The ways of one list."""
+    """Return the phrasings of one list."""
     return list(_sections()[name])
 
 
 def with_asked(ways: list[str], name: str, held_out: Iterable[str]) -> list[str]:
-    """`ways` and those of `asked.txt`, each half of what is drawn; nothing that is held out."""
+    """Mix `ways` and those of `asked.txt`, half of the draws each, without held-out ones."""
     new = sorted(set(asked(name)) - set(held_out))
     longer, shorter = max(ways, new, key=len), min(ways, new, key=len)
     return longer + shorter * max(1, round(len(longer) / len(shorter)))
 
 
 def often(ways: list[str], short: Iterable[str], held_out: Iterable[str]) -> list[str]:
-    """`ways` and the short ones, which are four in ten of what is drawn, as people type them."""
+    """Mix `ways` and short ones, four in ten of the draws, as people type them."""
     kept = sorted(set(short) - set(held_out))
     return ways + kept * max(1, round(len(ways) * 0.67 / len(kept)))
 
 
 def subject(rng: random.Random, word: Callable[[], str]) -> str:
-    """What a question is about: something that there is everywhere, or any word."""
+    """Return a question's subject: a common one, or any word."""
     if rng.random() < 0.7:
         return rng.choice(SUBJECTS)
     return rng.choice(("the {}", "our {}", "my {}", "{}", "the {} service")).format(word())

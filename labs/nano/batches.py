@@ -25,7 +25,7 @@ SCORED = 0.5
 
 
 class Encoder:
-    """Segments to token ids, the way the runtime does it: each segment by itself."""
+    """The tokenizer of segments, each by itself, as in the runtime."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -39,7 +39,7 @@ class Encoder:
         return tuple(self.tokenizer.encode(text).ids)
 
     def __call__(self, segments: Iterable[Segment]) -> tuple[list[int], list[bool]]:
-        """Ids, and which of them the assistant has to produce."""
+        """Return ids, and which of them the assistant has to produce."""
         ids: list[int] = []
         targets: list[bool] = []
         for text, target, control in segments:
@@ -54,7 +54,7 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part of the curriculum: up to which share of it, and what sequences look like."""
+    """A stage of the curriculum: its end as a share, and its sequences."""
 
     until: float
     tokens: int
@@ -65,7 +65,7 @@ class Stage:
 def sequence(
     encoder: Encoder, seed: int, tokens: int, size: int
 ) -> tuple[list[int], list[bool], list[int]]:
-    """Conversations behind one system prompt, cut at `tokens` + 1 ids; the first is never cut.
+    """Build conversations behind one system prompt, cut at `tokens` + 1 ids; the first whole.
 
     Returns the ids, which of them are targets, and which conversation each is of, from 1; the
     system prompt is 0.
@@ -107,7 +107,7 @@ class Batch:
 
 
 def make_batch(encoder: Encoder, seed: int, stage: Stage) -> Batch:
-    """Every assistant token is scored, and as many others as make up a fixed share."""
+    """Build a batch that scores every assistant token, and others up to a fixed share."""
     made = [
         sequence(encoder, seed * 1024 + number, stage.tokens, stage.size)
         for number in range(stage.batch)

@@ -1,4 +1,4 @@
-"""Questions that nano cannot answer, put together from parts, by kind.
+"""Questions that nano cannot answer, composed from parts, by kind.
 
 Written lists alone taught it those lists: it took an unknown verb for "show", a sum for a word to
 search for, and a question about what is in a table for one about a setting.
@@ -53,7 +53,7 @@ LANGUAGES = _ways(
 
 
 def _sum(rng: random.Random) -> str:
-    """A term to calculate."""
+    """Return an arithmetic term."""
     a, b, c = (rng.randrange(10 ** rng.randint(1, 4)) for _ in "abc")
     shape = rng.choice((
         "{a}+{b}", "{a} + {b}", "{a}*{b}", "{a} * {b}", "{a}x{b}", "{a} x {b}", "{a}/{b}",
@@ -66,7 +66,7 @@ def _sum(rng: random.Random) -> str:
 
 
 def _day(rng: random.Random) -> str:
-    """A date, or what comes every year."""
+    """Return a date, or an annual event."""
     month, day = rng.choice(MONTHS), rng.randint(1, 28)
     number, year = rng.randint(1, 12), rng.randint(1990, 2035)
     return rng.choice((

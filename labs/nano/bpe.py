@@ -1,4 +1,4 @@
-"""nano's vocabulary: byte-level BPE whose merges stay inside a word or a run of spaces.
+"""nano's vocabulary: byte-level BPE whose merges stay within a word or a run of spaces.
 
 The file names the standard `qwen2` pre-tokenizer, which hangs a space, a quote or a tab onto the
 word behind it. Here no merge ever joins them, nor two punctuation signs: a word is the same
@@ -49,14 +49,14 @@ class Vocabulary:
 
     @classmethod
     def of_gguf(cls, metadata: Mapping[str, Any]) -> Vocabulary:
-        """The vocabulary in the metadata of a GGUF."""
+        """Return the vocabulary in the metadata of a GGUF."""
         pairs = (merge.split(" ") for merge in metadata["tokenizer.ggml.merges"])
         merges = tuple((left, right) for left, right in pairs)
         return cls(tuple(metadata["tokenizer.ggml.tokens"]), merges)
 
 
 def learn(texts: Iterable[str], size: int = VOCABULARY_SIZE) -> Vocabulary:
-    """The vocabulary of `size` tokens that shortens `texts` most."""
+    """Learn the vocabulary of `size` tokens that shortens `texts` most."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -80,7 +80,7 @@ def learn(texts: Iterable[str], size: int = VOCABULARY_SIZE) -> Vocabulary:
 
 
 def plain_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    """The `tokenizers` object under the qwen2 pre-tokenizer; it knows no special token."""
+    """Return the `tokenizers` object under the qwen2 pre-tokenizer, without special tokens."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     special = set(CONTROL + TAGS)

@@ -36,13 +36,13 @@ def system_segments(system: str = SYSTEM_PROMPT, signatures: str = SIGNATURES) -
 
 
 def call_text(call: Call) -> str:
-    """The JSON of a call, as Hermes and Qwen write it."""
+    """Format a call as JSON, as Hermes and Qwen write it."""
     arguments = {"name": call.name, "arguments": call.arguments}
     return json.dumps(arguments, ensure_ascii=False)
 
 
 def round_segments(item: Round) -> Iterable[Segment]:
-    """One round; the assistant's own tokens, with the <|im_end|> that ends them, are targets."""
+    """Format one round; targets are the assistant's own tokens and the <|im_end|> after them."""
     start, end = Segment("<|im_start|>", control=True), Segment("<|im_end|>", control=True)
     done = Segment("<|im_end|>", target=True, control=True)
     yield from (start, Segment("user\n"), Segment(item.question), end, Segment("\n"))

@@ -1,4 +1,4 @@
-"""Sentences around a question that change nothing: what happened, who asks, how one feels.
+"""Sentences around a question that do not change it: events, the author, feelings.
 
 They are put together from some thousand plain words, so that an English word that stands beside a
 question is no longer taken for the name of a file or of a setting.
@@ -134,7 +134,7 @@ def _filled(rng: random.Random, text: str, any_word: Callable[[], str]) -> str:
 
 
 def sentence(rng: random.Random, any_word: Callable[[], str]) -> str:
-    """A whole sentence, with its mark and mostly with its capital."""
+    """Return a whole sentence, with its mark and mostly with its capital."""
     text = _filled(rng, rng.choice(SENTENCE), any_word)
     if rng.random() < 0.75:
         text = text[0].upper() + text[1:]
@@ -142,7 +142,7 @@ def sentence(rng: random.Random, any_word: Callable[[], str]) -> str:
 
 
 def around(rng: random.Random, text: str, any_word: Callable[[], str]) -> str:
-    """The question with something before it, behind it, or both."""
+    """Add something before the question, behind it, or both."""
     roll = rng.random()
     if roll < 0.3 or (roll < 0.45 and text.endswith("}")):  # behind a slot it would be its part
         text = _filled(rng, rng.choice(BEFORE), any_word) + text
@@ -175,7 +175,7 @@ _PLACE = re.compile(
 
 
 def fronted(rng: random.Random, text: str, any_word: Callable[[], str]) -> str:
-    """The question with its file said before it: `back to {f}: what is {k} in it`."""
+    """Put the question's file first: `back to {f}: what is {k} in it`."""
     found = _PLACE.search(text)
     if text.count("{f}") != 1 or not found:
         return text

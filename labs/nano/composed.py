@@ -1,4 +1,4 @@
-"""Questions put together from parts: a few dozen words make a few thousand ways of asking.
+"""Questions composed from parts: a few dozen words make a few thousand phrasings.
 
 Hand-written phrasings alone taught the model phrasings; it took an unknown verb for a file name.
 """
@@ -10,12 +10,12 @@ from itertools import product
 
 
 def ways(text: str) -> list[str]:
-    """The alternatives in `text`, which `|` separates."""
+    """Split `text` into its alternatives at `|`."""
     return text.split("|")
 
 
 def combine(pattern: str, *parts: str) -> list[str]:
-    """`pattern` with its `_`s filled by every combination of the parts' alternatives."""
+    """Fill the `_`s of `pattern` with every combination of the parts' alternatives."""
     pieces = pattern.split("_")
     out: list[str] = []
     for choice in product(*(ways(part) for part in parts)):
@@ -25,7 +25,7 @@ def combine(pattern: str, *parts: str) -> list[str]:
 
 
 def mixed(written: list[str], composed: Iterable[str], held_out: Iterable[str]) -> list[str]:
-    """Both, the written ones repeated so that they weigh as much; nothing that is held out."""
+    """Mix both, the written ones repeated to equal weight, without held-out ones."""
     kept = list(dict.fromkeys(composed).keys() - set(held_out))
     return written * max(1, len(kept) // len(written)) + sorted(kept)
 

@@ -30,7 +30,7 @@ class Config:
 
 
 def make_config(words: Lexicon, size: int) -> Config:
-    """A file of `size` settings; every key occurs once and every value is on its key's line."""
+    """Generate a file of `size` settings; keys are unique and values on their key's line."""
     if words.pool or words.rng.random() < 0.5:
         return _write_config(words, size)
     with words.few(max(4, size)):  # keys that share their parts: db_host, db_port, db_user
@@ -67,7 +67,7 @@ def _key(words: Lexicon, style: float) -> str:
 
 
 def _value(words: Lexicon) -> str:
-    """A value that needs no escape in any format."""
+    """Return a value that needs no escape in any format."""
     rng = words.rng
     roll = rng.random()
     if roll < 0.3:
@@ -87,14 +87,14 @@ def _value(words: Lexicon) -> str:
 
 
 def _bare(value: str) -> bool:
-    """Numbers and truth values stand without quotes in every format."""
+    """Return a number or truth value, unquoted in every format."""
     return value.isdigit() or value.lower() in TRUTH
 
 
 def _lines(
     words: Lexicon, extension: str, pairs: tuple[tuple[str, str], ...]
 ) -> tuple[list[str], list[int]]:
-    """The file's lines, and the line number of each pair."""
+    """Return the file's lines, and the line number of each pair."""
     rng = words.rng
     if extension == "json":
         indent = rng.choice(("  ", "    ", "\t"))
@@ -132,7 +132,7 @@ def _lines(
 
 
 def any_line(words: Lexicon) -> str:
-    """A line of some file: prose, code, a setting, a row of a table."""
+    """Return a line of some file: prose, code, a setting, a row of a table."""
     rng = words.rng
     kind = rng.randrange(11)
     if kind > 8:

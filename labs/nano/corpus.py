@@ -1,4 +1,4 @@
-"""Generated conversations about generated files: what nano is trained and judged on.
+"""Generated conversations about generated files: nano's training and evaluation data.
 
 A round is one question, the tool calls that answer it, and the answer. Everything in it follows
 from a seed, so a corpus is a seed and a count, never a file.
@@ -42,7 +42,7 @@ LAST = 0.15
 
 
 def some_row(writer: Writer) -> str:
-    """A line of prose or code, of a log, or of settings."""
+    """Return a line of prose or code, of a log, or of settings."""
     rng = writer.rng
     roll = rng.random()
     if roll < 0.5:
@@ -53,7 +53,7 @@ def some_row(writer: Writer) -> str:
 
 
 def line(writer: Writer) -> Round:
-    """What is on line N: that line alone is read."""
+    """Ask what is on line N: the reply reads that line alone."""
     rng = writer.rng
     total = rng.randint(1, rng.choice((9, 60, 400, 9000)))
     number = rng.randint(1, total)
@@ -92,7 +92,7 @@ def line(writer: Writer) -> Round:
 
 
 def opening(writer: Writer) -> Round:
-    """What is in a file: its first line, or that it holds nothing or no text."""
+    """Ask what is in a file: its first line, or that it is empty or not text."""
     rng = writer.rng
     if rng.random() < 0.4:
         return opened_folder(writer)
@@ -114,7 +114,7 @@ UNKNOWN = ("defs", "tab", "list", "rules", "map", "pub", "dat", "lst", "service"
 
 
 def opened_folder(writer: Writer) -> Round:
-    """What is in a folder, asked as of a file: it is listed then."""
+    """Ask what is in a folder, as of a file: the reply lists it."""
     name = writer.words.folder()
     if writer.rng.random() < 0.3:
         name = writer.rng.choice((f".{name}", f"{name}.d", f"{name}-{writer.words.number()}.0"))
@@ -127,7 +127,7 @@ def opened_folder(writer: Writer) -> Round:
 
 
 def plain_file(writer: Writer) -> Round:
-    """What is in a file whose name says no more than a folder's: it is read then."""
+    """Ask what is in a file whose name looks like a folder's: the reply reads it."""
     rng, words = writer.rng, writer.words
     stem = rng.choice((words.word(), words.word().capitalize(), words.word().upper()))
     name = f"{words.folder()}/{stem}" if rng.random() < 0.3 else stem
@@ -139,7 +139,7 @@ def plain_file(writer: Writer) -> Round:
 
 
 def listing(writer: Writer) -> Round:
-    """Which files a folder holds."""
+    """Ask which files a folder holds."""
     rng = writer.rng
     if rng.random() < 0.25:
         return plain_file(writer)
@@ -176,7 +176,7 @@ def listing(writer: Writer) -> Round:
 
 
 def _recased(writer: Writer, path: str) -> str:
-    """The same path with its last name in other letters, which is another one."""
+    """Return the same path with its last name in another case, which is a different one."""
     folder, slash, name = path.rpartition("/")
     other = [t for t in (name.lower(), name.upper(), name.capitalize()) if t != name]
     return folder + slash + writer.rng.choice(other or [f"{name}.old"])
@@ -198,7 +198,7 @@ OF_A_FILE = [way for way in _OF_BOTH if way.replace("{f}", "{d}") not in _LISTS]
 
 
 def missing(writer: Writer) -> Round:
-    """A file that does not exist, that is a folder, that holds nothing or no text."""
+    """Ask for a file that does not exist, a folder, an empty file or a binary one."""
     rng = writer.rng
     source = rng.choice((error, key, line, where))(writer)
     call = source.steps[0][0]
@@ -256,7 +256,7 @@ TALKS = 0.52
 
 
 def draw(writer: Writer) -> list[Round]:
-    """One round of a family drawn by its share, or several that belong together."""
+    """Draw one round of a family by its share, or several that belong together."""
     if not writer.long and writer.rng.random() < TALKS:
         return talk(writer)
     if writer.long:
@@ -268,7 +268,7 @@ def draw(writer: Writer) -> list[Round]:
 
 def rounds(seed: int, count: int, *, size: int, held_out: bool = False,
            family: str | None = None) -> list[Round]:  # fmt: skip
-    """`count` rounds that follow from `seed`; tool results of up to about `size` lines."""
+    """Generate `count` rounds from `seed`; tool results of up to about `size` lines."""
     writer = Writer(Lexicon(random.Random(seed), held_out=held_out), size)
     if family is not None and family != FOLLOW_UPS:
         return [FAMILIES[family][0](writer) for _ in range(count)]

@@ -130,7 +130,7 @@ class Part:
 
 @cache
 def asks_of(kind: str) -> tuple[str, ...]:
-    """The whole questions of a kind that something can stand behind."""
+    """Return a kind's whole questions that something can follow."""
     lists: Mapping[str, list[str]] = {
         "KEY": ways.KEY, "ERROR": ways.ERROR, "LINE": ways.LINE, "LAST": ways.LAST,
         "OPEN": ways.OPEN, "LIST": ways.LIST, "SEARCH": ways.SEARCH, "WHERE": ways.WHERE_ALONE,
@@ -147,12 +147,12 @@ def unseen_asks(kind: str) -> list[str]:
 
 
 def text_rows(writer: Writer, least: int = 1) -> list[str]:
-    """A few lines."""
+    """Return a few lines."""
     return [any_line(writer.words) for _ in range(writer.rng.randint(least, least + 10))]
 
 
 def text_path(writer: Writer) -> str:
-    """A name that only files have: `what's in notes` lists."""
+    """Return a name that only files have: `what's in notes` lists."""
     while True:
         path = writer.path(ALL_EXTENSIONS)
         name = path.rpartition("/")[2]
@@ -229,13 +229,13 @@ def where(writer: Writer) -> Part:
 
 
 def named(writer: Writer, files: MemoryFiles, part: Part, reply: Reply) -> tuple[str, Reply]:
-    """How the question names the part's file or folder, and the reply to that."""
+    """Return how the question names the part's file or folder, and the reply."""
     asked, reply = called(writer, files, part.path, reply, alone=True)
     return quoted(writer.rng, asked, often=0.08), reply
 
 
 def question(writer: Writer, parts: list[Part]) -> str:
-    """Both parts in one; the slots of the second are called `f2`, `k2` and so on."""
+    """Join both parts in one question; the second's slots are called `f2`, `k2` and so on."""
     rng = writer.rng
     new = writer.asks_anew
     shape = rng.choices(range(4), (0.42, 0.34, 0.12, 0.12))[0]
@@ -261,7 +261,7 @@ PARTS: dict[Callable[[Writer], Part], float] = {
 
 
 def any_two(writer: Writer) -> Round:
-    """Two questions of any kinds, over different files."""
+    """Ask two questions of any kinds, over different files."""
     rng = writer.rng
     while True:
         parts = [make(writer) for make in rng.choices(list(PARTS), list(PARTS.values()), k=2)]

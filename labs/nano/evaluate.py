@@ -31,7 +31,7 @@ Judge = Callable[[Case, bool], tuple[bool, bool]]
 
 
 def torch_judge(gguf: Path | None, checkpoint: Path | None) -> tuple[Judge, Encoder]:
-    """The judge that needs one forward pass a case."""
+    """Return the judge that needs one forward pass a case."""
     import torch
 
     from . import judge
@@ -55,7 +55,7 @@ def torch_judge(gguf: Path | None, checkpoint: Path | None) -> tuple[Judge, Enco
 
 
 def agent_judge(engine: Engine) -> tuple[Judge, Encoder]:
-    """The judge that lets the agent answer from real files."""
+    """Return the judge that lets the agent answer from real files."""
 
     def right(case: Case, show: bool) -> tuple[bool, bool]:
         same = True
@@ -78,7 +78,7 @@ Answer = tuple[list[tuple[str, dict[str, object]]], str]
 
 
 def write_files(root: Path, texts: dict[str, str]) -> None:
-    """The files of a `MemoryFiles` on disk, empty folders and binary files among them."""
+    """Write the files of a `MemoryFiles` to disk, with empty folders and binary files."""
     root.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         path = root / name
@@ -90,7 +90,7 @@ def write_files(root: Path, texts: dict[str, str]) -> None:
 
 
 def run_agent(engine: Engine, rounds: Sequence[Round]) -> Iterator[Answer]:
-    """Question by question the calls and the answer of one agent in a folder with the files."""
+    """Run one agent in a folder with the files; return calls and answer by question."""
     from triplepoint.errors import TriplepointError
     from triplepoint.runtime.agent.agent import Agent
     from triplepoint.tools import FileTools

@@ -25,7 +25,7 @@ NORMAL, CONTROL_TYPE, USER_DEFINED = 1, 3, 4
 
 
 def load_checkpoint(folder: Path, *, average: bool = True) -> tuple[Nano, Vocabulary]:
-    """The model of a training folder, by default with its averaged weights."""
+    """Load the model of a training folder, by default with its averaged weights."""
     import torch
 
     from .model import Nano, NanoConfig
@@ -44,7 +44,7 @@ def write_gguf(
     *,
     quant: str = "Q8_0",
 ) -> None:
-    """A `qwen3` GGUF with a tied output head; matrices as `quant` (Q8_0 or F32), norms as F32."""
+    """Write a `qwen3` GGUF, tied output head; matrices as `quant` (Q8_0 or F32), norms F32."""
     import gguf
 
     kind = gguf.GGMLQuantizationType[quant]
@@ -98,7 +98,7 @@ def _add_tokenizer(file: Any, vocabulary: Vocabulary) -> None:
 
 
 def read_weights(path: Path) -> dict[str, np.ndarray]:
-    """Every tensor of a file that `write_gguf` wrote, as float32, rows first: what it really holds.
+    """Read every tensor of a file of `write_gguf` as float32, rows first.
 
     Without the gguf package, so that training goes on from a file where only torch is.
     """
@@ -119,7 +119,7 @@ def read_weights(path: Path) -> dict[str, np.ndarray]:
 
 
 def largest_difference(model: Nano, path: Path, ids: list[int]) -> float:
-    """Largest logit difference between `model` and the file, as a share of the logits' range."""
+    """Return the largest logit difference between `model` and the file, relative to their range."""
     import torch
 
     from .model import Nano

@@ -30,7 +30,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFiles:
-    """A workspace: relative path (with `/`) to text; and how much one result may show.
+    """A workspace: relative path (with `/`) to text; and the limit of one result.
 
     A path that ends in `/` is an empty folder, a text that begins with NUL a binary file. `notes`
     stand behind what is found in more than one file, those of `regex_notes` behind a regular
@@ -45,14 +45,14 @@ class MemoryFiles:
 
     @property
     def possible(self) -> bool:
-        """Whether a disk can hold them: no file is called as the folder of another."""
+        """Whether a disk can hold them: no file has the name of another's folder."""
         folders = {
             path[: match.start()] for path in self.texts for match in re.finditer("/(?=.)", path)
         }
         return folders.isdisjoint(self.texts)
 
     def run(self, call: Call) -> str:
-        """What the model sees after `call`: the tool's result, or `error: …`."""
+        """Return the model's view of `call`: the tool's result, or `error: …`."""
         try:
             return getattr(self, call.name)(**call.arguments)
         except _Refused as error:
@@ -108,7 +108,7 @@ class MemoryFiles:
         return formats.search_result(hits, notes, max_chars=self.max_chars)
 
     def _elsewhere(self, path: str, *, files: bool = True, folders: bool = True) -> str:
-        """Where else the last name of a path is that is not there."""
+        """Return other locations of the last name of a missing path."""
         below = sorted((name for name in self.texts if name[-1] != "/"), key=str.encode)
         places = formats.named(path, below, files=files, folders=folders)
         return formats.elsewhere(list(islice(places, formats.MAX_PLACES + 1)))
@@ -120,7 +120,7 @@ class MemoryFiles:
 
 @lru_cache(8)
 def _matcher(pattern: str, regex: bool) -> Callable[[str], bool]:
-    """Whether a line matches; the many equal lines of a long log are judged once."""
+    """Return a predicate of lines, cached: a long log has many equal lines."""
     if not regex:
         needle = pattern.casefold()
         return lambda line: needle in line.casefold()
@@ -129,4 +129,4 @@ def _matcher(pattern: str, regex: bool) -> Callable[[str], bool]:
 
 
 class _Refused(Exception):
-    """A tool's answer that something cannot be done."""
+    """A tool's refusal."""

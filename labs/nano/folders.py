@@ -1,4 +1,4 @@
-"""Conversations that go on with a folder: another one, or a file of the one that was listed."""
+"""Follow-up questions about a folder: another one, or a file of the listed one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def and_folder(scene: Scene) -> Round | None:
 
 
 def in_folder(scene: Scene) -> Round | None:
-    """A file of the folder that was listed last, by its name alone or as the only one there is;
-    or one that was spoken of before."""
+    """Ask for a file of the last listing, by its name or as its only one; or an earlier one."""
     rng = scene.rng
     beside = scene.folder + "/"
     listed = [  # what lies deeper was not shown

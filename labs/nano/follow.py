@@ -1,4 +1,4 @@
-"""How people go on: what they ask when the file, the key or the question was named before.
+"""Follow-up phrasings, where the file, the key or the question was named before.
 
 Slots as in `phrasings`. The lists in `unseen` are never trained on.
 """

@@ -41,7 +41,7 @@ BANDS = (Band(0, 512, 14), Band(512, 1024, 30), Band(1024, 2048, 60))
 def cases(
     encoder: Encoder, family: str, band: Band, count: int, seed: int, *, known_ways: bool = False
 ) -> Iterable[Case]:
-    """`count` held-out rounds of a family whose whole conversation has the band's length."""
+    """Return `count` held-out rounds of a family with conversations of the band's length."""
     words = Lexicon(random.Random(f"{seed} {family} {band}"), held_out=True)
     writer = Writer(words, band.size, known_ways, band.above > 0 and family in LONG_FAMILIES)
     head, _ = encoder(system_segments())

@@ -1,4 +1,4 @@
-"""nano in torch, judged: from a checkpoint or from the GGUF that was made of it."""
+"""Evaluation of nano in torch, from a checkpoint or from its GGUF."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .model import Nano, NanoConfig
 
 @torch.no_grad()
 def first_miss(model: Nano, case: Case) -> int | None:
-    """The first position whose token the model would not have produced, None if there is none."""
+    """Return the first position whose token the model would not produce, None if there is none."""
     best = model(torch.tensor([case.ids[:-1]]))[0].argmax(-1).tolist()
     for place, (expected, target) in enumerate(zip(case.ids[1:], case.targets[1:], strict=True)):
         if target and best[place] != expected:
@@ -28,7 +28,7 @@ def first_miss(model: Nano, case: Case) -> int | None:
 
 @torch.no_grad()
 def produced(model: Nano, ids: list[int], stop: int, limit: int = 160) -> list[int]:
-    """What the model writes after `ids`, greedily, up to and with `stop`."""
+    """Generate greedily after `ids`, up to and including `stop`."""
     cache: list[tuple[torch.Tensor, torch.Tensor]] = []
     new: list[int] = []
     feed = ids
@@ -40,7 +40,7 @@ def produced(model: Nano, ids: list[int], stop: int, limit: int = 160) -> list[i
 
 
 def load_gguf(path: Path) -> tuple[Nano, Vocabulary]:
-    """The model and vocabulary of a GGUF that `export` wrote."""
+    """Load the model and vocabulary of a GGUF of `export`."""
     with open_gguf(path) as file:
         metadata: Any = file.metadata
         vocabulary = Vocabulary.of_gguf(metadata)
@@ -66,7 +66,7 @@ def load_gguf(path: Path) -> tuple[Nano, Vocabulary]:
 
 
 def show_miss(model: Nano, encoder: Encoder, case: Case, place: int) -> None:
-    """A wrong case: the question, what was expected from there on, what came instead."""
+    """Show a wrong case: the question, the expected text from there on, the actual text."""
     stop = encoder.ids["<|im_end|>"]
     start = place
     while case.targets[start - 1]:

@@ -1,4 +1,4 @@
-"""The ways in which programs lay out a log line: time, level, component, text."""
+"""Layouts of log lines: time, level, component, text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 class Clock:
-    """Times that go forward, in one format."""
+    """A clock whose times go forward, in one format."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -23,7 +23,7 @@ class Clock:
         self.style = rng.randrange(6)
 
     def hms(self) -> str:
-        """`10:11:12`, a little later than the last."""
+        """Return `10:11:12`, a little later than the last."""
         self.seconds = min(self.seconds + self.rng.randrange(40), 86_399)
         minutes, second = divmod(self.seconds, 60)
         return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
@@ -51,7 +51,7 @@ Line = Callable[[str, str], tuple[str, str]]
 
 
 def layout(words: Lexicon, clock: Clock) -> Line:
-    """One of the ways in which programs write a log line."""
+    """Choose a layout of log lines."""
     rng = words.rng
     component = [words.identifier() for _ in range(3)]
     host, program = words.word(), f"{words.word()}[{rng.randrange(9999)}]"

@@ -1,4 +1,4 @@
-"""What programs say in their logs, of failures and of everything else."""
+"""Texts of logs, of failures and of everything else."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ _SLOT = re.compile(r"\{[a-zA-Z^~][a-z0-9]*\}")
 
 
 def fill(words: Lexicon, pattern: str, more: Slots | None = None) -> str:
-    """`pattern` with every slot filled anew; `more` names slots that few texts have."""
+    """Fill every slot of `pattern` anew; `more` names rare slots."""
     makers: dict[str, Callable[[], str]] = {
         "{w}": words.word,
         "{v}": words.value,
@@ -210,7 +210,7 @@ def fill(words: Lexicon, pattern: str, more: Slots | None = None) -> str:
 
 
 def failure(words: Lexicon, stock: Sequence[str] = ()) -> str:
-    """What an error says; now and then it begins like one of the harmless texts in `stock`."""
+    """Return an error's text; sometimes it begins like one of the harmless texts in `stock`."""
     if stock and words.rng.random() < 0.3:
         start = words.rng.choice(stock).split(" ")
         return " ".join([*start[: words.rng.randint(1, 3)], failure(words)])
@@ -227,7 +227,7 @@ def failure(words: Lexicon, stock: Sequence[str] = ()) -> str:
 
 
 def event(words: Lexicon) -> str:
-    """What a line says that is no error; while `words.talks_of_errors`, some name one."""
+    """Return a line without an error; while `words.talks_of_errors`, some name one."""
     roll = words.rng.random()
     if words.talks_of_errors and roll < 0.12:
         return _cased(words, fill(words, words.rng.choice(HARMLESS)))

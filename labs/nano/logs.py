@@ -1,4 +1,4 @@
-"""Log files of many shapes, with the messages that say what went wrong."""
+"""Log files of many shapes, with their error messages."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ EXCEPTIONS = (
 
 @dataclass(slots=True)
 class Log:
-    """A log file's lines and, in order, of its errors the messages, whole lines, line numbers."""
+    """A log file's lines and, of its errors in order, messages, whole lines and line numbers."""
 
     lines: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     weak: bool = False
-    """Only the second search, for `marks.SIGNS`, finds its error."""
+    """Whether only the second search, for `marks.SIGNS`, finds its error."""
     hidden: bool = False
-    """No search finds the message: it stands some lines behind a hit."""
+    """Whether no search finds the message: it is some lines after a hit."""
 
 
 def traceback(words: Lexicon) -> tuple[list[str], str]:
-    """A Python traceback; its last line is the error."""
+    """Return a Python traceback; its last line is the error."""
     last = f"{words.rng.choice(EXCEPTIONS.split())}: {failure(words)}"
     rows = ["Traceback (most recent call last):"]
     for _ in range(words.rng.randint(1, 2)):
@@ -40,7 +40,7 @@ def traceback(words: Lexicon) -> tuple[list[str], str]:
 
 
 def java_trace(words: Lexicon) -> tuple[list[str], str]:
-    """A Java exception with its frames."""
+    """Return a Java exception with its frames."""
     package = f"{words.word()}.{words.word()}"
     kind = words.rng.choice(("IllegalState", "IO", "NullPointer", "Timeout", "SQL"))
     last = f"{package}.{kind}Exception: {failure(words)}"
@@ -52,7 +52,7 @@ def java_trace(words: Lexicon) -> tuple[list[str], str]:
 
 
 def compiler(words: Lexicon) -> tuple[list[str], str]:
-    """What gcc, clang or rustc print."""
+    """Return output of gcc, clang or rustc."""
     rng = words.rng
     source = f"{words.word()}/{words.word()}.{rng.choice(('c', 'cpp', 'rs', 'go', 'ts'))}"
     text = failure(words)
@@ -69,14 +69,14 @@ def compiler(words: Lexicon) -> tuple[list[str], str]:
 
 
 def plain_end(words: Lexicon) -> tuple[list[str], str]:
-    """A line that starts with what it is: `fatal: …`, `panic: …`, `Error: …`."""
+    """Return a line that starts with its kind: `fatal: …`, `panic: …`, `Error: …`."""
     text = failure(words)
     head = words.rng.choice(("fatal: ", "panic: ", "Error: ", "error: ", "ERROR: ", "FATAL: "))
     return [f"{head}{text}"], text
 
 
 def make_log(words: Lexicon, size: int, n_errors: int = 1) -> Log:
-    """A log of about `size` lines with so many errors, at random places.
+    """Generate a log of about `size` lines with so many errors, at random lines.
 
     Most programs say few things again and again: in two logs of three the words, and in some the
     whole texts, come from a small stock, so that the error shares its beginnings with other lines.

@@ -1,4 +1,4 @@
-"""How a question is written down: with polite words and fillers, a slip, capitals and marks."""
+"""The style of a written question: polite words, fillers, typos, capitals and marks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ INSIDE = _ways(
 
 
 def loosened(rng: random.Random, text: str) -> str:
-    """The text with a word inside that changes nothing.
+    """Insert a word that changes nothing.
 
     It stands between two written words, never beside a slot: there it would be part of a name.
     """
@@ -76,7 +76,7 @@ def loosened(rng: random.Random, text: str) -> str:
 
 
 def slip(rng: random.Random, text: str) -> str:
-    """The text with one letter of a word missing, doubled or swapped with the next."""
+    """Add a typo: one letter missing, doubled or swapped with the next."""
     parts = text.split(" ")
     long = [n for n, part in enumerate(parts) if len(part) > 3 and part.isalpha()]
     if not long:
@@ -91,7 +91,7 @@ def slip(rng: random.Random, text: str) -> str:
 def ask(
     rng: random.Random, patterns: list[str], slots: dict[str, str], any_word: Callable[[], str]
 ) -> str:
-    """One question: a phrasing, now and then made polite, with or without capital and mark."""
+    """Write one question: a phrasing, sometimes polite, with or without capital and mark."""
     text = rng.choice(patterns)
     if rng.random() < 0.05 and len(patterns) > 1:  # a whole question has words to search for
         text = slip(rng, text)
@@ -130,7 +130,7 @@ def ask(
 
 
 def placed(rng: random.Random, path: str) -> str:
-    """A path as `name in folder`; what is no path, or in quotes, as it is."""
+    """Rewrite a path as `name in folder`; leave other text, and quoted paths."""
     folder, _, name = path.rpartition("/")
     if not (folder and name) or re.search(r"[\s`'\"]", path):
         return path
@@ -138,14 +138,14 @@ def placed(rng: random.Random, path: str) -> str:
 
 
 def no_act(any_word: Callable[[], str]) -> str:
-    """A word that may stand for what is to be done; one that asks for more than to look is none."""
+    """Return a word for the action, or none if it requests more than to look."""
     while (word := any_word()) in ACTING:
         pass
     return word
 
 
 def quoted(rng: random.Random, name: str, *, often: float = 0.12) -> str:
-    """The name as people write it in a sentence: mostly bare, else in some quotes."""
+    """Quote a name as people do in a sentence: mostly not, else in some quotes."""
     if rng.random() < (0.35 if " " in name else often):
         return rng.choice(('"{}"', "`{}`", '"{}"', "'{}'")).format(name)
     return name

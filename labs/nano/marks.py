@@ -1,4 +1,4 @@
-"""What marks an error in a text: the two searches that nano knows by heart."""
+"""Marks of errors in a text: the two searches that nano knows by heart."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SIGNS = (
 
 @lru_cache(16)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """As the search tool reads it; for these patterns both engines agree."""
+    """Compile as the search tool does; for these patterns both engines agree."""
     return re.compile(pattern, re.IGNORECASE)
 
 
 def holds_mark(text: str) -> bool:
-    """Whether one of the two searches finds the line."""
+    """Return whether one of the two searches finds the line."""
     return compiled(f"{ERRORS}|{SIGNS}").search(text) is not None

@@ -1,4 +1,4 @@
-"""Conversations that go on with a word that was searched for, or with the files that have it."""
+"""Follow-up questions about a searched word, or about the files that have it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def and_word(scene: Scene) -> Round | None:
 
 
 def word_in_it(scene: Scene) -> Round | None:
-    """Whether the file that was spoken of mentions a word."""
+    """Ask whether the current file mentions a word."""
     if not scene.path or scene.needle:
         return None
     needle = some_needle(scene)
@@ -48,7 +48,7 @@ def word_in_it(scene: Scene) -> Round | None:
 
 
 def anywhere(scene: Scene) -> Round | None:
-    """The word of one file, or its setting, in all files."""
+    """Ask for the word of one file, or its setting, in all files."""
     needle = scene.needle if scene.one_file else scene.key
     if not scene.path or not needle or (scene.needle and not scene.one_file):
         return None
@@ -63,13 +63,13 @@ _SEARCHES = frozenset(ways.SEARCH)
 
 
 def _everywhere(way: str) -> bool:
-    """Whether the question would be one about all files."""
+    """Return whether the question would be about all files."""
     bare = re.sub("^(and|ok|so|then|now),? ", "", way)
     return bool(_MANY.search(way)) or (bare != "{w}" and bare in _SEARCHES)
 
 
 def and_where(scene: Scene) -> Round | None:
-    """What one of the files that mention a word says of it."""
+    """Ask what one of the files that mention a word says of it."""
     if not scene.needle or scene.one_file or not scene.found:
         return None
     rng, needle, found = scene.rng, scene.needle, scene.found

@@ -1,4 +1,4 @@
-"""The Qwen3 architecture in torch, for training nano and for checking its export."""
+"""The Qwen3 architecture in torch, to train nano and to check its export."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Norm(nn.Module):
 
 
 def rope_tables(config: NanoConfig, length: int) -> tuple[Tensor, Tensor]:
-    """cos and sin, [length, 1, head_dim / 2]."""
+    """Compute cos and sin, [length, 1, head_dim / 2]."""
     half = config.head_dim // 2
     frequency = config.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
@@ -44,13 +44,13 @@ def rope_tables(config: NanoConfig, length: int) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position, NeoX style: the halves of a head form the pairs."""
+    """Rotate in NeoX style: the halves of a head form the pairs."""
     left, right = x.chunk(2, -1)
     return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None = None) -> Tensor:
-    """Causal attention of q [batch, heads, tokens, dim] over k, v [batch, kv heads, tokens, dim].
+    """Attend causally: q [batch, heads, tokens, dim] over k, v [batch, kv heads, tokens, dim].
 
     seen: 1.0 where a query may see a key, else 0.0 [batch, tokens, tokens]; none that comes later.
 
@@ -105,7 +105,7 @@ class Block(nn.Module):
         self.ffn_down = nn.Linear(config.ffn, width, bias=False)
 
     def qkv(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value of `x` [batch, tokens, width], each [batch, heads, tokens, dim]."""
+        """Project `x` [batch, tokens, width] to query, key, value [batch, heads, tokens, dim]."""
         batch, tokens, _ = x.shape
         dim = self.config.head_dim
         h = self.attn_norm(x)
@@ -117,7 +117,7 @@ class Block(nn.Module):
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def finish(self, x: Tensor, attended: Tensor, rows: Tensor | None = None) -> Tensor:
-        """The rest of the block after attention [batch, heads, tokens, dim].
+        """Compute the rest of the block after attention [batch, heads, tokens, dim].
 
         With `rows` (indices into batch x tokens) of those only: [rows, width].
         """
@@ -170,7 +170,7 @@ class Nano(nn.Module):
     def hidden(
         self, ids: Tensor, rows: Tensor | None = None, talks: Tensor | None = None
     ) -> Tensor:
-        """The final norm's output for ids [batch, tokens], or for `rows` of it.
+        """Return the final norm's output for ids [batch, tokens], or for `rows` of it.
 
         talks: which conversation of its sequence each token is of, 0 for what all of them begin
         with: [batch, tokens]. Each is computed as if it stood alone behind that.
@@ -188,13 +188,13 @@ class Nano(nn.Module):
         return self.output_norm(x)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Logits [batch, tokens, vocabulary]."""
+        """Return logits [batch, tokens, vocabulary]."""
         return F.linear(self.hidden(ids), self.token_embd.weight)
 
     def loss(
         self, ids: Tensor, rows: Tensor, labels: Tensor, talks: Tensor | None = None
     ) -> Tensor:
-        """Cross entropy of the chosen rows (indices into batch × tokens), one value a row.
+        """Return the cross entropy of each of the chosen rows (indices into batch × tokens).
 
         talks: as for `hidden`.
         """
@@ -202,7 +202,7 @@ class Nano(nn.Module):
         return F.cross_entropy(logits.float(), labels, reduction="none")
 
     def extend(self, ids: Tensor, cache: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """Logits of the last of `ids` [1, tokens]; keys and values are appended to `cache`."""
+        """Return the logits of the last of `ids` [1, tokens]; append keys and values to `cache`."""
         before = cache[0][0].shape[2] if cache else 0
         cos, sin = self._tables(before, before + ids.shape[1])
         x = self.token_embd(ids)
@@ -230,8 +230,8 @@ class Nano(nn.Module):
 
 
 def grown(model: Nano, layers: int) -> Nano:
-    """A deeper model that computes the same: each new layer is a copy of one before it whose
-    outputs are zero, and the copies are spread evenly."""
+    """Return an equivalent deeper model: new layers are copies of earlier ones with zero outputs,
+    spread evenly."""
     own = len(model.blk)
     if layers < own:
         raise ValueError(f"layers must be at least {own}, the model's own; got {layers}")

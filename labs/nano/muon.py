@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def orthogonal(stack: Tensor, steps: int = 5, *, narrow: bool = True) -> Tensor:
-    """About the nearest orthogonal matrix of each matrix in `stack` [count, rows, columns].
+    """Return about the nearest orthogonal matrix of each in `stack` [count, rows, columns].
 
     Newton-Schulz with the quintic whose coefficients rise fastest at zero; singular values end
     up between about 0.7 and 1.2, which is near enough.

@@ -11,7 +11,7 @@ CARDINALS = tuple(_CARDINALS.split(" "))
 
 
 def ordinal(rng: random.Random, number: int) -> str:
-    """`third` or `3rd`."""
+    """Return `third` or `3rd`."""
     if number <= len(ORDINALS) and rng.random() < 0.6:
         return ORDINALS[number - 1]
     tens = 10 < number % 100 < 14

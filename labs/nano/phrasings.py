@@ -1,4 +1,4 @@
-"""The ways in which people ask, by family; those in `unseen` are never trained on.
+"""Phrasings of questions, by family; those in `unseen` are never trained on.
 
 Slots: {f} a file, {k} a key, {n} a line number, {d} a folder, {w} what is searched for, {x} any
 word at all: verbs and things that the model does not know must not lead it astray.

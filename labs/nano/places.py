@@ -1,4 +1,4 @@
-"""Conversations that go on with a file by its place in a list: the second one, number three."""
+"""Follow-up questions about a file by its index in a list: the second one, number three."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LAST = ways_of(
 
 
 def place_of(way: str, found: list[str]) -> str | None:
-    """Which of several files a question means by its place in the list."""
+    """Return which of several files a question means by its index in the list."""
     if match := _IN_TURN.search(way) or _NUMBERED.search(way):
         said = match[1]
         words = _ORDINALS if said in _ORDINALS else _CARDINALS
@@ -75,7 +75,7 @@ def place_of(way: str, found: list[str]) -> str | None:
 
 
 def moved(rng: random.Random, way: str, found: list[str]) -> str:
-    """The way with another place, or with the same one written otherwise."""
+    """Return the way with another index, or with the same one spelled otherwise."""
     match = _PHRASE.search(way)
     if match is None or "number" in way or rng.random() < 0.5:
         return way
@@ -94,7 +94,7 @@ def _numbered(rng: random.Random, place: int) -> str:
 
 
 def said_place(rng: random.Random, place: int, count: int) -> str:
-    """How a question calls a file by its place: `the second one`."""
+    """Return how a question calls a file by its index: `the second one`."""
     if place == count - 1 and rng.random() < 0.3:
         return rng.choice(("the last one", "the last", "the last file"))
     if rng.random() < 0.12:
@@ -104,7 +104,7 @@ def said_place(rng: random.Random, place: int, count: int) -> str:
 
 
 def nth(scene: Scene) -> Round | None:
-    """A file of the listing by its place in it."""
+    """Ask for a file of the listing by its index."""
     if not scene.listed:
         return None
     way = moved(scene.rng, scene.rng.choice(ways.NTH), scene.listed)
@@ -115,7 +115,7 @@ def nth(scene: Scene) -> Round | None:
 
 
 def nth_asked(scene: Scene) -> Round | None:
-    """A file of the listing, or of those that mention a word, and what of it is asked."""
+    """Ask about a file of the listing, or of those that mention a word, by its index."""
     rng = scene.rng
     listed = scene.listed or (scene.found if scene.needle and not scene.one_file else [])
     places = [n for n, path in enumerate(listed[:MOST]) if path in scene.texts]

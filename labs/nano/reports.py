@@ -1,4 +1,4 @@
-"""What programs print when something goes wrong, in the layouts that real machines have.
+"""Output of programs that fail, in the layouts of real machines.
 
 Each report in `reports.txt` is written as lines with slots (`log_texts.fill`). What an answer
 repeats stands between `«` and `»`; `?` begins a line that only the second, weaker search finds. `*`
@@ -34,7 +34,7 @@ from .writer import Writer
 
 @cache
 def reports() -> tuple[str, ...]:
-    """The reports of `reports.txt`, each as often as it is to be drawn."""
+    """Return the reports of `reports.txt`, each repeated by its weight."""
     text = Path(__file__).with_name("reports.txt").read_text(encoding="utf-8")
     parts = re.split(r"^=== \w+ (\d+)\n", text, flags=re.MULTILINE)[1:]
     pairs = zip(parts[::2], parts[1::2], strict=True)
@@ -97,14 +97,14 @@ NGINX_SAYS = (
 
 
 def message(words: Lexicon) -> str:
-    """What went wrong, without a word that marks an error by itself more often than not."""
+    """Return an error text, mostly without a word that marks an error by itself."""
     while '"' in (text := failure(words)) or "\\" in text:
         pass
     return text
 
 
 def long_message(words: Lexicon) -> str:
-    """What went wrong at length: parts that commas, colons and parentheses join."""
+    """Return a long error text: parts that commas, colons and parentheses join."""
     rng = words.rng
     text = message(words)
     for _ in range(rng.randint(1, 3)):
@@ -114,7 +114,7 @@ def long_message(words: Lexicon) -> str:
 
 
 def _more(words: Lexicon) -> Slots:
-    """Slots of reports that other texts do not have."""
+    """Return slots of reports that other texts do not have."""
     rng = words.rng
     month = rng.choice(MONTHS)
     day, year = rng.randint(1, 28), rng.randint(2019, 2027)
@@ -190,7 +190,7 @@ def _calm(words: Lexicon) -> str:
 
 
 def make_report(words: Lexicon, size: int) -> Log:
-    """A report of about `size` lines: one failure among what the program says otherwise."""
+    """Generate a report of about `size` lines: one failure among other output."""
     if words.pool or words.rng.random() < 0.33:
         return _write(words, size)
     with words.few(words.rng.randint(4, 30)):
@@ -198,7 +198,7 @@ def make_report(words: Lexicon, size: int) -> Log:
 
 
 def make_quiet(words: Lexicon, size: int) -> Log:
-    """What the same programs print where nothing fails; some lines hold a word of errors."""
+    """Generate output of the same programs without a failure; some lines have words of errors."""
     rng = words.rng
     while True:
         rows = rng.choice(reports()).removeprefix("@").split("\n")
@@ -257,7 +257,7 @@ def _write(words: Lexicon, size: int) -> Log:
 
 
 def _spare(words: Lexicon, spare: list[str], count: int, slots: Slots, harmless: bool) -> list[str]:
-    """Lines that say nothing of a failure; many of a long run are the same."""
+    """Return lines without a failure; many of a long run are equal."""
     rng = words.rng
     if not spare:
         return []
@@ -271,7 +271,7 @@ def _spare(words: Lexicon, spare: list[str], count: int, slots: Slots, harmless:
 
 
 def some_log(writer: Writer, size: int = 0) -> Log:
-    """A log or a report, of about so many lines if it is said; one in nine tells of no error."""
+    """Return a log or report of about `size` lines if given; one in nine has no error."""
     rng = writer.rng
     size = size or log_size(writer)
     if writer.long:  # many hits
@@ -286,7 +286,7 @@ def some_log(writer: Writer, size: int = 0) -> Log:
 
 
 def log_size(writer: Writer) -> int:
-    """Lines of a log, which is never read as a whole: from a few to some thousand."""
+    """Draw the lines of a log, which is never read as a whole: from a few to some thousand."""
     rng = writer.rng
     roll = rng.random()
     if roll < 0.5:

@@ -1,5 +1,5 @@
-"""Conversations that turn to something else: another file without its name, a folder after a
-file, a file of a listing, a setting of a file that is named by a part of its name."""
+"""Follow-up questions that change the subject: an earlier file, a folder after a file, a listed
+file, a setting of a file named by a part of its name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ A_FOLDER = [way for way in ways.AND_FOLDER if re.search(r"folder|director|files|
 
 
 def _again(scene: Scene, path: str) -> Reply | None:
-    """The last question, but for one about an error, of another file."""
+    """Repeat the last question, unless about an error, for another file."""
     kind, thing = scene.again
     if kind in ("", "error") or (kind == "line" and int(thing) > len(rows_of(scene, path))):
         return None
@@ -41,7 +41,7 @@ def _again(scene: Scene, path: str) -> Reply | None:
 
 
 def _asked_back(scene: Scene, path: str) -> tuple[list[str], Reply | None, dict[str, str]]:
-    """What a file is asked for that is turned back to: ways, the reply, and their slots."""
+    """Return the questions about a file that is returned to: ways, the reply, their slots."""
     rng = scene.rng
     if path in scene.items:
         key = said_key(scene.writer, scene.items[path])
@@ -53,13 +53,13 @@ def _asked_back(scene: Scene, path: str) -> tuple[list[str], Reply | None, dict[
 
 
 def _turned(scene: Scene, to: list[str], listed: list[str]) -> str:
-    """`back to a.log, line 3`."""
+    """Write `back to a.log, line 3`."""
     choice = scene.rng.choice
     return choice(to) + choice((", ", ", ", ": ", " - ", ". ")) + choice(listed)
 
 
 def back(scene: Scene) -> Round | None:
-    """Back to a file that was spoken of before, by its name."""
+    """Return to an earlier file by its name."""
     paths = [p for p in scene.texts if p in scene.known and p != scene.path]
     if not paths:
         return None
@@ -73,12 +73,12 @@ def back(scene: Scene) -> Round | None:
 
 
 def _only_files(scene: Scene) -> bool:
-    """Whether nothing but files was spoken of: `the first file` is none of a list."""
+    """Return whether only files were mentioned: `the first file` is not of a list."""
     return not (scene.listed or scene.folder or scene.vague) and len(scene.found) < 2
 
 
 def other_file(scene: Scene) -> Round | None:
-    """The same of the other one of two files that were spoken of."""
+    """Ask the same of the other one of two files."""
     if len(scene.visited) != 2 or scene.path not in scene.visited or not _only_files(scene):
         return None
     path = next(path for path in scene.visited if path != scene.path)
@@ -87,7 +87,7 @@ def other_file(scene: Scene) -> Round | None:
 
 
 def first_file(scene: Scene) -> Round | None:
-    """Back to the file that was spoken of first, for the same or for something else."""
+    """Return to the first file, for the same or for something else."""
     if len(scene.visited) < 2 or scene.path == scene.visited[0] or not _only_files(scene):
         return None
     path = scene.visited[0]
@@ -101,7 +101,7 @@ def first_file(scene: Scene) -> Round | None:
 
 
 def of_part(scene: Scene) -> Round | None:
-    """A setting of a file that is named by a part of its name; now and then one it has not."""
+    """Ask for a setting of a file named by a part of its name; sometimes a missing one."""
     rng = scene.rng
     paths = [p for p in scene.items if p != scene.path and pointed(scene, p)]
     if not paths or not scene.known:
@@ -121,7 +121,7 @@ def of_part(scene: Scene) -> Round | None:
 
 
 def twin(scene: Scene) -> Round | None:
-    """The same of the file of that name in another folder."""
+    """Ask the same of the file of that name in another folder."""
     folder, _, name = scene.path.rpartition("/")
     others = [p for p in scene.texts if p != scene.path and p.rpartition("/")[2] == name]
     if not folder or len(others) != 1 or "/" not in others[0]:
@@ -132,7 +132,7 @@ def twin(scene: Scene) -> Round | None:
 
 
 def folder_after(scene: Scene) -> Round | None:
-    """A folder, after a file was spoken of: it is called one."""
+    """Ask for a folder after a file, and call it a folder."""
     folders = sorted({p.rpartition("/")[0] for p in scene.texts if "/" in p})
     if not folders or not (scene.path or scene.needle):
         return None
@@ -146,7 +146,7 @@ def folder_after(scene: Scene) -> Round | None:
 
 
 def listed_file(scene: Scene) -> Round | None:
-    """A file of what was just listed, by no more than its name or a part of it: its first line."""
+    """Ask for the first line of a listed file, by its name or a part of it."""
     rng = scene.rng
     paths = [path for path in scene.listed if path in scene.texts]
     if not paths or scene.path:

@@ -1,4 +1,4 @@
-"""How people call a key: some of its words, in another order, with its heading, in the plural."""
+"""Spoken forms of a key: some of its words, reordered, with its heading, in the plural."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .writer import Writer
 
 
 def counted(key: str) -> str:
-    """What a key says the number of, in the plural: `retries` of `retry_count`; else nothing."""
+    """Return, in the plural, what a key counts: `retries` of `retry_count`; else nothing."""
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", key).lower().split()
     if len(parts) == 2 and parts[1] == "count":
         one = parts[0]
@@ -21,8 +21,7 @@ def counted(key: str) -> str:
 
 
 def loosely_said(writer: Writer, item: Setting) -> str:
-    """A key as people remember it: some of its words, in another order, with its heading, in
-    the plural."""
+    """Return a key as people remember it: words, reordered, with its heading, in the plural."""
     rng = writer.rng
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", item.key).lower().split()
     if not parts:
@@ -44,7 +43,7 @@ def loosely_said(writer: Writer, item: Setting) -> str:
 
 
 def under_heading(writer: Writer, item: Setting) -> str:
-    """A key and the heading that it stands under, which tells it from others of its name."""
+    """Return a key and its heading, which distinguishes it from others of its name."""
     rng = writer.rng
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", item.key).lower().split()
     of = " ".join(item.section.lower().split()[-2:])
@@ -60,7 +59,7 @@ def under_heading(writer: Writer, item: Setting) -> str:
 
 
 def said_key(writer: Writer, items: Sequence[Setting]) -> str:
-    """How the question calls one of the settings."""
+    """Return how the question calls one of the settings."""
     rng = writer.rng
     commented = [item for item in items if item.said and not item.asks]
     if commented and rng.random() < 0.75:

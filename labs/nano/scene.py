@@ -1,4 +1,4 @@
-"""A conversation's files, what was last spoken of, and its questions in full."""
+"""A conversation's files, its current subject, and its questions in full."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FOLLOW_UPS = "follow"
 
 @dataclass
 class Scene:
-    """The files of a conversation, and what was last spoken of."""
+    """The files of a conversation, and its current subject."""
 
     writer: Writer
     logs: dict[str, Log] = field(default_factory=dict)
@@ -51,9 +51,10 @@ class Scene:
     number: int = 0
     row: str = ""
     again: tuple[str, str] = ("", "")
-    """What would be asked of another file: "error", "key", "line", "last" or "where", and which."""
+    """What to repeat for another file: "error", "key", "line", "last" or "where", and its object.
+    """
     told: int = 0
-    """How many errors of the log have been told."""
+    """How many errors of the log were reported."""
     key: str = ""
     needle: str = ""
     folder: str = ""
@@ -67,11 +68,11 @@ class Scene:
     asks: tuple[str, tuple[str, ...]] = ("", ())
     """A file, and questions about one of its settings (`settings.natural`)."""
     known: set[str] = field(default_factory=set)
-    """The files whose paths stand in what was said or came back."""
+    """The files whose paths were in a question or a result."""
     visited: list[str] = field(default_factory=list)
-    """The files that were spoken of, in their order."""
+    """The mentioned files, in order."""
     vague: bool = False
-    """Whether one was asked for that is not there: `the other file` could mean it."""
+    """Whether a missing one was requested: `the other file` could mean it."""
     files: MemoryFiles = field(default_factory=lambda: MemoryFiles({}))
 
     @property
@@ -148,7 +149,7 @@ PARTS_OF_LOGS = tuple(
 
 
 def sibling(writer: Writer, path: str) -> str:
-    """A file of the same kind beside another one, as people have one for each place."""
+    """Return a file of the same kind next to another one, one for each environment."""
     rng = writer.rng
     folder, slash, name = path.rpartition("/")
     stem, _, end = name.rpartition(".")
@@ -160,7 +161,7 @@ def sibling(writer: Writer, path: str) -> str:
 
 
 def part_of(scene: Scene, path: str) -> str:
-    """A word of a file's name that stands in the path of no other one."""
+    """Return a word of a file's name that is in no other path."""
     stem, _, extension = path.rpartition("/")[2].rpartition(".")
     parts = [*reversed(re.split(r"[._-]", stem))]
     if scene.rng.random() < 0.4:  # `the toml`
@@ -175,7 +176,7 @@ def part_of(scene: Scene, path: str) -> str:
 
 
 def pointed(scene: Scene, path: str) -> str:
-    """A part of a file's name of which the tools say that it is this file; else nothing."""
+    """Return a part of a file's name that the tools resolve to this file; else nothing."""
     part = part_of(scene, path)
     if not part or part == path:
         return ""
@@ -201,8 +202,8 @@ def round_of(scene: Scene, question: str, reply: Reply) -> Round:
 
 
 def named(scene: Scene, path: str, reply: Reply) -> tuple[str, Reply]:
-    """How a question names a file, and the reply to that: what is called is what was said, also
-    where the path stands further up; the tool says where it is."""
+    """Return how a question names a file, and the reply; the tool resolves a name even where the
+    path is known."""
     asked, found, rng = path, reply, scene.rng
     if path in scene.known and rng.random() < 0.15 and (part := part_of(scene, path)):
         said = solve.by_name(scene.files, part, path, reply)
@@ -217,7 +218,7 @@ def named(scene: Scene, path: str, reply: Reply) -> tuple[str, Reply]:
 
 
 def named_last(scene: Scene, path: str, reply: Reply) -> tuple[str, Reply]:
-    """A file by its last name alone, where that is the name of no other."""
+    """Name a file by its last name alone, where that is unique."""
     name = path.rpartition("/")[2]
     found = solve.by_name(scene.files, name, path, reply)
     return (path, reply) if found is None else (name, found)
@@ -231,7 +232,7 @@ def rows_of(scene: Scene, path: str) -> list[str]:
 
 
 def tell_error(scene: Scene, path: str) -> Reply | None:
-    """The answer about a log's error; the scene then speaks of that log."""
+    """Answer about a log's error; the log becomes the subject."""
     log = scene.logs.get(path)
     reply = solve.error(scene.files, path, log) if log is not None else None
     if reply is None or log is None:
@@ -266,7 +267,7 @@ def tell_key(scene: Scene, path: str, key: str) -> Reply | None:
 
 
 def full_asked(scene: Scene) -> Round | None:
-    """A setting, as somebody asks who does not name its key."""
+    """Ask for a setting without its key's name."""
     path, asks = scene.asks
     if not asks:
         return None
@@ -277,7 +278,7 @@ def full_asked(scene: Scene) -> Round | None:
 def tell_asked(
     scene: Scene, path: str, ask: str, name: Callable[[Scene, str, Reply], tuple[str, Reply]]
 ) -> Round | None:
-    """The round of such a question, in which `name` says how the file is called."""
+    """Return the round of such a question, in which `name` says how the file is called."""
     reply = replied(scene.files, ask, dict(scene.items), path)
     if reply is None:
         return None
@@ -340,7 +341,7 @@ def tell_search(scene: Scene, needle: str) -> Reply | None:
 
 
 def some_needle(scene: Scene) -> str:
-    """A word of the files, or now and then of none."""
+    """Return a word of the files, or sometimes of none."""
     rng = scene.rng
     if rng.random() < 0.12:
         return scene.writer.needle()
@@ -378,7 +379,7 @@ def full_where(scene: Scene) -> Round | None:
 
 
 def tell_where(scene: Scene, path: str, needle: str) -> Reply | None:
-    """On which lines of a file a text stands."""
+    """Ask on which lines of a file a text is."""
     reply = solve.where(scene.files, needle, path)
     if reply is None:
         return None
@@ -391,7 +392,7 @@ def tell_where(scene: Scene, path: str, needle: str) -> Reply | None:
 
 
 def tell_again(scene: Scene, path: str) -> Reply | None:
-    """The last question of another file, which is there."""
+    """Ask the last question of another file, which exists."""
     kind, thing = scene.again
     if kind == "error":
         return tell_error(scene, path)
@@ -405,7 +406,7 @@ def tell_again(scene: Scene, path: str) -> Reply | None:
 
 
 def full_any_key(scene: Scene) -> Round | None:
-    """The value of a key, no file being named, where one file alone sets it."""
+    """Ask for the value of a key without a file, where one file alone sets it."""
     if scene.path in scene.items:  # that one would be meant
         return None
     path = scene.rng.choice(list(scene.items))
@@ -434,14 +435,14 @@ def full_last(scene: Scene) -> Round | None:
 
 
 def tell_last(scene: Scene, path: str) -> Reply:
-    """The last line of a file."""
+    """Ask for the last line of a file."""
     tell_line(scene, path, len(rows_of(scene, path)))
     scene.again = "last", ""
     return solve.last_line(scene.files, path)
 
 
 def forget(scene: Scene) -> None:
-    """Nothing is spoken of any more."""
+    """Clear the subject."""
     scene.path = scene.key = scene.needle = scene.row = ""
     scene.number, scene.told, scene.again = 0, 0, ("", "")
 
@@ -455,7 +456,7 @@ def full_list(scene: Scene) -> Round | None:
 
 
 def full_any_error(scene: Scene) -> Round | None:
-    """The first error of all files, where it is the first hit there is."""
+    """Ask for the first error of all files, where it is the first hit."""
     if scene.path:  # its own would be meant
         return None
     result = scene.files.run(solve.find(ERRORS, regex=True))

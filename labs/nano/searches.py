@@ -31,13 +31,13 @@ NATURAL = 0.4
 
 
 def _calm(writer: Writer, needle: str, count: int) -> list[str]:
-    """Lines without the needle."""
+    """Return lines without the needle."""
     lines = (event(writer.words) for _ in range(count))
     return [text for text in lines if needle.lower() not in text.lower()]
 
 
 def _with(writer: Writer, needle: str, short: bool) -> str:
-    """A line that holds the needle somewhere."""
+    """Return a line that holds the needle somewhere."""
     parts = writer.rng.choice((event, any_line))(writer.words).split(" ")
     if short:
         parts = parts[: writer.rng.randint(0, 3)]
@@ -47,7 +47,7 @@ def _with(writer: Writer, needle: str, short: bool) -> str:
 
 
 def _haystack(writer: Writer, needle: str, n_files: int, scope: str = "") -> dict[str, str]:
-    """`n_files` files under `scope` that hold the needle, and one that does not.
+    """Generate `n_files` files under `scope` that hold the needle, and one that does not.
 
     Together they hold it in about as many lines as the writer's results may have, or, mostly
     with few files, in one or two each.
@@ -71,7 +71,7 @@ def _haystack(writer: Writer, needle: str, n_files: int, scope: str = "") -> dic
 
 
 def search(writer: Writer) -> Round:
-    """Which files mention a word."""
+    """Ask which files mention a word."""
     rng = writer.rng
     plural = rng.random() < 0.05
     needle = rng.choice(MARKS) if plural else writer.needle()
@@ -96,7 +96,7 @@ def search(writer: Writer) -> Round:
 
 
 def where(writer: Writer) -> Round:
-    """On which lines of a file a word stands."""
+    """Ask on which lines of a file a word is."""
     rng = writer.rng
     needle = writer.needle()
     path = writer.path(ALL_EXTENSIONS)
@@ -115,7 +115,7 @@ def where(writer: Writer) -> Round:
 
 
 def error(writer: Writer) -> Round:
-    """What went wrong, according to a log. With several errors the first one is the answer."""
+    """Ask what went wrong, according to a log. With several errors the first one is the answer."""
     rng = writer.rng
     folder = rng.random() < 0.04
     while True:
@@ -136,14 +136,14 @@ def error(writer: Writer) -> Round:
 
 
 def some_settings(writer: Writer, size: int) -> Settings:
-    """A configuration file; now and then with a key that repeats or comments that name keys."""
+    """Generate a configuration file; some with a repeated key or comments that name keys."""
     roll = writer.rng.random()
     said = 0.45 <= roll < 0.63
     return make_settings(writer.words, size, twice=roll < 0.45, said=said, switch=roll > 0.97)
 
 
 def described(writer: Writer) -> Round:
-    """A setting whose comment says what is asked, in other words."""
+    """Ask for a setting whose comment describes it in other words."""
     rng = writer.rng
     while True:
         settings = make_settings(writer.words, max(2, min(writer.lines(), 12)), said=True)
@@ -173,7 +173,7 @@ def described(writer: Writer) -> Round:
 
 
 def switch(writer: Writer) -> Round:
-    """Whether what a heading names is on: the setting below it says so."""
+    """Ask whether what a heading names is on: the setting below it says so."""
     rng = writer.rng
     while True:
         if rng.random() < 0.35:  # or a key of its own does
@@ -194,7 +194,7 @@ def switch(writer: Writer) -> Round:
 
 
 def named_switch(writer: Writer) -> Round:
-    """Whether something is on that a key like `enable_it` or `it_enabled` says."""
+    """Ask whether something is on, according to a key like `enable_it` or `it_enabled`."""
     rng, words = writer.rng, writer.words
     while True:
         thing = [words.word() for _ in range(rng.choice((1, 1, 2)))]
@@ -218,7 +218,7 @@ def replied(
     path: str,
     wanted: str = "",
 ) -> Reply | None:
-    """The reply to a question about a setting, in one file or in all (`path` is `.`).
+    """Return the reply to a question about a setting, in one file or in all (`path` is `.`).
 
     None where it would not tell of the `wanted` key, or of none.
     """
@@ -236,7 +236,7 @@ def replied(
 
 
 def asked_naturally(writer: Writer, *, named: bool) -> Round:
-    """A real key, whose words stand somewhere in the question; `named`: the file does, too."""
+    """Ask for a real key by words of its own; `named`: of a named file."""
     rng = writer.rng
     while True:
         parts, asks = natural(writer.words)
@@ -266,7 +266,7 @@ def asked_naturally(writer: Writer, *, named: bool) -> Round:
 
 
 def key(writer: Writer) -> Round:
-    """The value of a key in a configuration file, or that there is no such key.
+    """Ask for the value of a key in a configuration file, sometimes of a missing key.
 
     The file is searched for the key, so that a long one costs no more than a short one.
     """
@@ -294,7 +294,7 @@ def key(writer: Writer) -> Round:
 
 
 def search_error(writer: Writer) -> Round:
-    """Which file mentions a word, and then that file's error: two searches or more."""
+    """Ask which file mentions a word, and then that file's error: two searches or more."""
     rng = writer.rng
     needle = writer.needle()
     question = writer.ask(ways.BOTH, unseen.BOTH, w=quoted(rng, needle, often=0.25))
@@ -322,7 +322,7 @@ def search_error(writer: Writer) -> Round:
 
 
 def any_error(writer: Writer) -> Round:
-    """What went wrong, no file being named: the folder is searched for errors."""
+    """Ask what went wrong without a file: the reply searches the folder for errors."""
     rng = writer.rng
     while True:
         question = writer.ask(ways.ANY_ERROR, unseen.ANY_ERROR)
@@ -354,7 +354,7 @@ def any_error(writer: Writer) -> Round:
 
 
 def any_key(writer: Writer) -> Round:
-    """The value of a key, no file being named: the folder is searched for the key."""
+    """Ask for the value of a key without a file: the reply searches the folder for the key."""
     rng = writer.rng
     if rng.random() < NATURAL:
         return asked_naturally(writer, named=False)

@@ -23,9 +23,9 @@ class Setting:
     line: int
     said: str = ""
     section: str = ""
-    """The words of the heading that it stands under."""
+    """The words of its heading."""
     asks: tuple[str, ...] = ()
-    """Questions about what its comment says; what is searched for stands between stars."""
+    """Questions about its comment; the searched words are between stars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How one kind of file is written: its names, its line, and what stands around it."""
+    """One kind of file: its names, its lines, and what surrounds them."""
 
     paths: str
     lines: str
@@ -169,7 +169,7 @@ _OF_SETTINGS = {end.removeprefix("=") for form in FORMATS for end in form.paths.
 
 
 def holds_settings(path: str) -> bool:
-    """Whether a file of this name may be one of settings."""
+    """Return whether a file of this name may have settings."""
     name = path.rpartition("/")[2]
     return not {name, name.rpartition(".")[2]}.isdisjoint({*_OF_SETTINGS, *CONFIG_EXTENSIONS})
 
@@ -183,7 +183,7 @@ _TRUTHY = re.compile(
 
 
 def keyed(parts: Sequence[str], style: str) -> str:
-    """One key of several words, as the format has it."""
+    """Join a key of several words in the format's style."""
     if style == "upper":
         return "_".join(parts).upper()
     if style == "camel":
@@ -221,7 +221,7 @@ def _value(words: Lexicon) -> str:
 
 
 def _of_kind(words: Lexicon) -> str:
-    """A value with signs and spaces inside, which is copied whole or not at all."""
+    """Return a value with signs and spaces inside, which is copied whole or not at all."""
     rng = words.rng
     n, w = words.rng.randint, words.word
     return rng.choice((
@@ -256,7 +256,7 @@ def make_settings(
     switch: bool = False,
     wanted: Sequence[str] = (),
 ) -> Settings:
-    """A file of about `size` settings.
+    """Generate a file of about `size` settings.
 
     Args:
         words: what it is written with.
@@ -343,13 +343,13 @@ def make_settings(
 
 
 def _taken_back(words: Lexicon, say: str, way: str, name: str) -> str:
-    """A setting that is commented out."""
+    """Return a setting that is commented out."""
     row = _row(words, way, name, _value(words))[0].lstrip()
     return f"{say}{words.rng.choice(('', '', ' '))}{row}"
 
 
 def _alike(rng: random.Random, names: list[str]) -> tuple[list[str], set[int]]:
-    """The keys of two to four sections that set about the same, and where each begins."""
+    """Return the keys of two to four similar sections, and where each begins."""
     out: list[str] = []
     starts: set[int] = set()
     for number in range(rng.choice((2, 2, 2, 3, 3, 4))):
@@ -362,7 +362,7 @@ def _alike(rng: random.Random, names: list[str]) -> tuple[list[str], set[int]]:
 
 
 def _headings(words: Lexicon) -> dict[str, Callable[[], str]]:
-    """What headings are filled with: names that go together in real files, or any words."""
+    """Return the slots of headings: names that go together in real files, or any words."""
     rng = words.rng
     group = list(rng.choice(GROUPS)) if not words.held_out and rng.random() < 0.5 else []
 
@@ -380,7 +380,7 @@ def _described(held_out: bool) -> tuple[str, ...]:
 
 
 def describe(words: Lexicon) -> tuple[str, tuple[str, ...]]:
-    """What a comment says of a setting, and questions that ask for it in other words."""
+    """Return a comment on a setting, and questions for it in other words."""
     row = words.rng.choice(_described(words.held_out))
     for slot in ("{a}", "{b}"):
         row = row.replace(slot, words.word() + words.rng.choice(("", "", "", "s")))
@@ -397,8 +397,7 @@ def _natural(held_out: bool) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], .
 
 
 def natural(words: Lexicon) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The words of a real key, and questions about it; what is searched for stands between
-    stars."""
+    """Return the words of a real key, and questions about it; searched words between stars."""
     return words.rng.choice(_natural(words.held_out))
 
 
@@ -424,7 +423,7 @@ def _names(words: Lexicon, form: Format, size: int, wanted: Sequence[str] = ()) 
 
 
 def _row(words: Lexicon, way: str, key: str, value: str) -> tuple[str, str]:
-    """The line, and the key as it stands in it."""
+    """Return the line, and the key as written in it."""
     bare = value.isdigit() or value in ("true", "false")
     quote = words.rng.choice(('"', '"', "'"))
     texts: dict[str, Callable[[], str]] = {

@@ -185,7 +185,7 @@ def _finish(
     listed: list[str],
     slots: Names,
 ) -> Round | None:
-    """The round of a list's question; its files are called by their last names now and then."""
+    """Return the round of a list's question, with last names for some files."""
     told = [reply for reply in replies if reply is not None]
     if len(told) < len(replies) or not files.possible:
         return None
@@ -204,7 +204,7 @@ def _text(writer: Writer, least: int = 1) -> str:
 
 
 def _two_texts(writer: Writer, least: int = 1) -> tuple[str, str, MemoryFiles] | None:
-    """Two files, and the workspace with them."""
+    """Generate two files, and the workspace with them."""
     f, g = text_path(writer), text_path(writer)
     files = workspace(writer, {f: _text(writer, least), g: _text(writer, least)})
     return (f, g, files) if f != g and files.possible else None
@@ -294,7 +294,7 @@ def _settings(writer: Writer, wanted: Sequence[str] = ()) -> Settings:
 
 
 def key_of_two(writer: Writer) -> Round | None:
-    """The same setting of two files, which both have it."""
+    """Ask for the same setting of two files, which both have it."""
     one = _settings(writer)
     item = writer.rng.choice(one.items)
     parts = item.key.lower().replace("-", "_").replace(".", "_").split("_")
@@ -309,7 +309,7 @@ def key_of_two(writer: Writer) -> Round | None:
 
 
 def two_any_keys(writer: Writer) -> Round | None:
-    """Two settings, no file being named."""
+    """Ask for two settings without a file."""
     one = _settings(writer)
     two = one if writer.rng.random() < 0.6 else _settings(writer)
     items = {one.path: one.items, two.path: two.items}
@@ -356,7 +356,7 @@ def three_keys(writer: Writer) -> Round | None:
 
 
 def and_its(writer: Writer) -> Round | None:
-    """A setting or an error, and the line that it is on, or the first or last line of its file."""
+    """Ask for a setting or an error, and its line number, or the first or last line of its file."""
     rng = writer.rng
     if rng.random() < 0.5:
         file = _settings(writer)
@@ -403,7 +403,7 @@ SHAPES: dict[Shape, float] = {
 
 
 def double(writer: Writer) -> Round:
-    """Two questions in one, of any two kinds or of two that share a word."""
+    """Ask two questions in one, of any two kinds or of two that share a word."""
     if writer.rng.random() < 0.3:
         return any_two(writer)
     while True:

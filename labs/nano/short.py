@@ -1,4 +1,4 @@
-"""What most people type when they go on: a word or three, with the thing that is new.
+"""Short follow-ups as people type them: a word or three, with what is new.
 
 The long lists of `follow` and `asked.txt` hold the variety; without these, which outweigh them,
 `and {f}` would be one way among hundreds. Each list is by the kind of its question in `talks`;

@@ -1,4 +1,4 @@
-"""Rounds without a tool: greetings and thanks, and what is beyond the model."""
+"""Rounds without a tool: greetings and thanks, and requests beyond the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ THANKED = (ways.THANKS, unseen.THANKS, WELCOME)
 
 
 def chat(writer: Writer) -> Round:
-    """Greetings, thanks, questions about itself: no tool."""
+    """Greet, thank or ask about nano itself: no tool."""
     rng, words = writer.rng, writer.words
     trained, held_out, answer = rng.choice(
         (
@@ -49,7 +49,7 @@ def chat(writer: Writer) -> Round:
 
 
 def beyond(writer: Writer) -> Round:
-    """To count, compare, sum up, explain, change, look into a table or know the world."""
+    """Ask to count, compare, sum up, explain, change, look into a table or know the world."""
     rng, words = writer.rng, writer.words
     text = rng.choice(unseen.BEYOND if writer.asks_anew else rng.choice(ways.BEYOND_KINDS))
     slots: dict[str, Callable[[], str]] = {
@@ -71,12 +71,12 @@ def beyond(writer: Writer) -> Round:
 
 
 def _a_file(writer: Writer, extensions: tuple[str, ...]) -> str:
-    """A file as a question names it: by its path or its last name, bare or in quotes."""
+    """Return a file as a question names it: by its path or its last name, bare or in quotes."""
     return quoted(writer.rng, writer.called(writer.path(extensions)), often=0.08)
 
 
 def _a_key(writer: Writer) -> str:
-    """A key as it is written, or as people say it."""
+    """Return a key as it is written, or as people say it."""
     roll = writer.rng.random()
     if roll < 0.5:
         return writer.words.identifier()

@@ -1,4 +1,4 @@
-"""How nano goes about a question: the calls it makes and what it says of their results.
+"""nano's strategy for a question: its calls, and its answers from their results.
 
 This is the model's behavior in one place: the corpus asks in many ways, the answers come from
 here. A function returns None where the files do not bear the question out (a chance match stands
@@ -33,14 +33,14 @@ FAR = 999_999_999
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Calls, and the answer from what they return."""
+    """Calls, and the answer from their results."""
 
     calls: tuple[Call, ...]
     answer: str
 
 
 def find(pattern: str, path: str = ".", *, regex: bool = False) -> Call:
-    """A search; only what differs from the tool's defaults is written."""
+    """Return a search call with only the arguments that differ from the tool's defaults."""
     arguments: dict[str, object] = {"pattern": pattern}
     if path != ".":
         arguments["path"] = path
@@ -50,7 +50,7 @@ def find(pattern: str, path: str = ".", *, regex: bool = False) -> Call:
 
 
 def refused(result: str, path: str) -> str | None:
-    """What is said of a path that cannot be read; None if it could."""
+    """Return the answer about a path that cannot be read; None if it could."""
     if result.startswith(("error: no such file", "error: no such path")):
         return f"There is no file {path}."
     if result.startswith("error: binary file"):
@@ -61,7 +61,7 @@ def refused(result: str, path: str) -> str | None:
 
 
 def by_name(files: MemoryFiles, asked: str, path: str, reply: Reply) -> Reply | None:
-    """The reply where the question names its file otherwise: the tool says where it is.
+    """Return the reply to a question that names its file otherwise: the tool resolves it.
 
     Args:
         files: the workspace.
@@ -79,7 +79,7 @@ def by_name(files: MemoryFiles, asked: str, path: str, reply: Reply) -> Reply | 
 
 
 def several(files: MemoryFiles, asked: str, path: str, reply: Reply) -> Reply | None:
-    """The reply where a last name is in several folders: which they are."""
+    """Return the reply where a last name is in several folders: which they are."""
     if not reply.calls or reply.calls[0].arguments.get("path") != path:
         return None
     first = Call(reply.calls[0].name, {**reply.calls[0].arguments, "path": asked})
@@ -92,13 +92,13 @@ MORE = "\n[cut: more than "
 
 
 def hits_of(result: str) -> list[tuple[str, int, str]]:
-    """(path, line number, text) of each line of a search result."""
+    """Parse (path, line number, text) of each line of a search result."""
     rows = re.findall(r"^(.*?):(\d+):(.*)$", result, re.MULTILINE)
     return [(path, int(number), text) for path, number, text in rows]
 
 
 def error(files: MemoryFiles, path: str, log: Log | None) -> Reply | None:
-    """What went wrong according to one file: searched for by the words that mark an error."""
+    """Answer what went wrong in one file: search for the words that mark an error."""
     first = find(ERRORS, path, regex=True)
     result = files.run(first)
     if (no := refused(result, path)) is not None:
@@ -131,7 +131,7 @@ def error(files: MemoryFiles, path: str, log: Log | None) -> Reply | None:
 
 
 def _clean(path: str, result: str, *calls: Call) -> Reply:
-    """None of what was found is an error, of which `result` may not be all."""
+    """Answer that no hit is an error; `result` may be incomplete."""
     return Reply(calls, f"There is no error in {path}{_end(result)}")
 
 
@@ -140,12 +140,12 @@ def _end(result: str) -> str:
 
 
 def _shown(result: str, path: str, log: Log) -> bool:
-    """Whether the line of the first error is in a search's result, whole."""
+    """Return whether the line of the first error is in a search's result, whole."""
     return f"{path}:{log.places[0]}:{log.rows[0]}" in result.split("\n")
 
 
 def any_error(files: MemoryFiles, path: str, log: Log | None, folder: str = ".") -> Reply | None:
-    """What went wrong, no file being named: the first error of a folder."""
+    """Answer what went wrong without a file: the first error of a folder."""
     call = find(ERRORS, folder, regex=True)
     result = files.run(call)
     if log is None or not log.errors:
@@ -156,7 +156,7 @@ def any_error(files: MemoryFiles, path: str, log: Log | None, folder: str = ".")
 
 
 def worded(key: str) -> tuple[str, bool]:
-    """The pattern that finds a key, and whether it is a regular expression.
+    """Return the pattern that finds a key, and whether it is a regular expression.
 
     A key said in several words is found however it is written: `max size` as `max_size`,
     `maxSize` or `MAX-SIZE`, and in a comment.
@@ -193,7 +193,7 @@ STOP = FILLERS | frozenset(_SAID_ANYWHERE.split())
 
 
 def sought(ask: str) -> tuple[list[str], bool]:
-    """The words of a question that are searched for, and whether they stand side by side.
+    """Return the searched words of a question, and whether they are adjacent.
 
     Args:
         ask: the question without the name of its file; words between stars are searched for
@@ -215,28 +215,28 @@ def sought(ask: str) -> tuple[list[str], bool]:
 
 
 def content(asked: str) -> list[str]:
-    """The words of a phrase that say something."""
+    """Return the content words of a phrase."""
     parts = [part.removesuffix("'s") for part in asked.split(" ")]
     return [part for part in parts if part.lower() not in FILLERS] or [asked]
 
 
 def loosely(asked: str) -> list[str]:
-    """What is searched for when a phrase stands nowhere: its words, each by itself, in the
-    singular; nothing where that is the same."""
+    """Return the pattern for a phrase without a match: its words, each in the singular; nothing
+    where that is the same."""
     words = [singular(word) for word in content(asked)]
     return words if len(words) > 1 or words[0] != content(asked)[0] else []
 
 
 def singular(word: str) -> str:
-    """`retries` as `retry`, `ports` as `port`; what is no plural as it is."""
+    """Return `retry` for `retries`, `port` for `ports`; other words unchanged."""
     if re.search(r"[^\W\d_]{2}[^\W\d_aeiou]ies$", word):
         return f"{word[:-3]}y"
     return word[:-1] if re.search(r"[^\W\d_]{2}[^\W\d_s]s$", word) else word
 
 
 def meant(words: Sequence[str], items: Sequence[Setting]) -> list[Setting]:
-    """The settings whose key, heading and comment have the most of the words: all of two, all
-    but one of more."""
+    """Return the settings whose key, heading and comment match most words: all of two, all but one
+    of more."""
     scores = [
         sum(w.lower() in f"{item.key} {item.section} {item.said}".lower() for w in words)
         for item in items
@@ -248,7 +248,7 @@ def meant(words: Sequence[str], items: Sequence[Setting]) -> list[Setting]:
 
 
 def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -> Reply | None:
-    """The value of a key in one file; all of them where it stands in several places."""
+    """Answer the value of a key in one file; all values where it occurs several times."""
     pattern, regex = worded(asked)
     call = find(pattern, path, regex=regex)
     result = files.run(call)
@@ -280,7 +280,7 @@ def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -
 
 
 def _switch(line: int, text: str, items: Sequence[Setting]) -> Setting | None:
-    """What says whether the thing that a heading names is on."""
+    """Return the setting that has whether a heading's feature is on."""
     heading = " ".join(re.findall(r"\w+", text))
     under = [i for i in items if i.section == heading and line < i.line <= line + 10]
     found = [item for item in under if same_key(item.key, SWITCH)]
@@ -290,7 +290,7 @@ def _switch(line: int, text: str, items: Sequence[Setting]) -> Setting | None:
 def _loose_value(
     files: MemoryFiles, path: str, asked: str, items: Sequence[Setting], first: Call, none: str
 ) -> Reply | None:
-    """A second search, for the words of a phrase that as a whole stands nowhere.
+    """Search a second time, for the words of a phrase that as a whole has no match.
 
     none: what is said where they stand nowhere, either.
     """
@@ -318,7 +318,7 @@ def _loose_value(
 def by_words(
     files: MemoryFiles, words: Sequence[str], items: Mapping[str, Sequence[Setting]], path: str
 ) -> Reply | None:
-    """The value of the setting whose line, or the comment before it, has the most of the words."""
+    """Answer the value of the setting whose line or comment has the most of the words."""
     call = find("|".join(words), path, regex=len(words) > 1)
     result = files.run(call)
     hits = hits_of(result)
@@ -338,7 +338,7 @@ def by_words(
 
 
 def behind(path: str, start: int) -> Call:
-    """Reading on behind a comment."""
+    """Continue to read after a comment."""
     read = Call("read_file", {"path": path, "start": start, "end": start + 10})
     if start == 1:
         del read.arguments["start"]
@@ -346,14 +346,14 @@ def behind(path: str, start: int) -> Call:
 
 
 def same_key(key: str, asked: str) -> bool:
-    """Whether a key is the one that was asked for, however it is written."""
+    """Return whether a key is the requested one, however it is written."""
     return re.sub(r"[ _.-]", "", key).lower() == re.sub(r"[ _.-]", "", asked).lower()
 
 
 def any_value(
     files: MemoryFiles, asked: str, items: Mapping[str, Sequence[Setting]]
 ) -> Reply | None:
-    """The value of a key, no file being named: where it is set, and to what."""
+    """Answer the value of a key without a file: where it is set, and to what."""
     pattern, regex = worded(asked)
     call = find(pattern, regex=regex)
     result = files.run(call)
@@ -397,7 +397,7 @@ def any_value(
 
 
 def line(files: MemoryFiles, path: str, number: int) -> Reply:
-    """One line, read alone."""
+    """Answer one line, read alone."""
     arguments: dict[str, object] = {"path": path, "start": number, "end": number}
     if number == 1:  # the default is not written
         del arguments["start"]
@@ -416,7 +416,7 @@ def line(files: MemoryFiles, path: str, number: int) -> Reply:
 
 
 def last_line(files: MemoryFiles, path: str) -> Reply:
-    """The last line: the refusal of one far behind it says which that is."""
+    """Answer the last line: the refusal of one far behind it says which that is."""
     far = Call("read_file", {"path": path, "start": FAR})
     found = re.search(r"has (\d+) lines?; start=", files.run(far))
     if found is None:
@@ -427,13 +427,13 @@ def last_line(files: MemoryFiles, path: str) -> Reply:
 
 
 def joined(*replies: Reply) -> Reply:
-    """Two questions in one: one after the other."""
+    """Join two questions, one after the other."""
     calls = tuple(call for reply in replies for call in reply.calls)
     return Reply(calls, "; ".join(reply.answer for reply in replies))
 
 
 def opened(files: MemoryFiles, path: str) -> Reply:
-    """What is in it: the first line; of a folder, its files."""
+    """Answer what is in a file, its first line, or in a folder, its files."""
     there = line(files, path, 1)
     if there.answer != f"{path} is a folder.":
         return there
@@ -442,7 +442,7 @@ def opened(files: MemoryFiles, path: str) -> Reply:
 
 
 def listing(files: MemoryFiles, folder: str = ".", *, opens: bool = False) -> Reply:
-    """What a folder holds; `opens`: asked for what is in it, and a file has a first line."""
+    """Answer what a folder holds; `opens`: the question also fits a file, by its first line."""
     call = Call("list_dir", {} if folder == "." else {"path": folder})
     result = files.run(call)
     if result.startswith("error: no such"):
@@ -456,12 +456,12 @@ def listing(files: MemoryFiles, folder: str = ".", *, opens: bool = False) -> Re
 
 
 def mentioned(result: str) -> tuple[list[str], bool]:
-    """The files of a search result, each once, in order; and whether the result was cut."""
+    """Return the files of a search result, each once, in order; and whether the result was cut."""
     return list(dict.fromkeys(path for path, _, _ in hits_of(result))), is_cut(result)
 
 
 def mentions(files: MemoryFiles, needle: str, folder: str = ".") -> Reply:
-    """Which files mention a text."""
+    """Answer which files mention a text."""
     call = find(needle, folder)
     result = files.run(call)
     found, cut = mentioned(result)
@@ -474,7 +474,7 @@ def mentions(files: MemoryFiles, needle: str, folder: str = ".") -> Reply:
 
 
 def where(files: MemoryFiles, needle: str, path: str) -> Reply | None:
-    """On which lines of one file a text stands; a single one is quoted."""
+    """Answer on which lines of one file a text is; a single one is quoted."""
     call = find(needle, path)
     result = files.run(call)
     if (no := refused(result, path)) is not None:

@@ -1,4 +1,4 @@
-"""The judge set that no generator wrote: `python -m labs.nano.suite DIR`.
+"""The evaluation set that no generator wrote: `python -m labs.nano.suite DIR`.
 
 The real agent with its grammar and its own limits answers over real files through the real
 tools, a conversation with one agent as `triplepoint chat` has it. Greedy, so that two runs are
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Verdict:
-    """One answered question.
+    """A judged answer.
 
     Attributes:
         turn, of: its place in its conversation, from 1, and how many turns that has.
@@ -61,7 +61,7 @@ class Verdict:
 
     @property
     def miss(self) -> str:
-        """What kind of miss it is."""
+        """The class of the miss."""
         if self.status != "answered":
             return "ended by a limit"
         if self.invented:
@@ -76,7 +76,7 @@ class Verdict:
 
 
 def expectation(turn: Turn) -> str:
-    """The rules of a question in words, for the list of misses."""
+    """Describe the rules of a question, for the list of misses."""
     if turn.cannot:
         return "says that it cannot"
     words = [" | ".join(group) for group in (*turn.has, *turn.says)]
@@ -108,7 +108,7 @@ def judge_talk(engine: Engine, root: Path, talk: Talk) -> list[Verdict]:
 
 
 def _ask(agent: Agent, questions: list[str], results: list[str]) -> tuple[str, str, list[str]]:
-    """Answer, status and calls to the last question; what tools returned is added to `results`."""
+    """Ask; return the last answer, status and calls; add the tools' results to `results`."""
     from triplepoint.runtime.agent.events import RunFinished, ToolCallFinished, ToolCallStarted
 
     answer, status = "", "error"
@@ -146,7 +146,7 @@ def _job(root: Path, talk: Talk) -> list[Verdict]:
 
 
 def judge(folders: list[Folder], model: str, workers: int = 1) -> Iterator[Verdict]:
-    """The verdicts on all questions, in the order of the set.
+    """Judge all questions; return the verdicts in the order of the set.
 
     Args:
         folders: from `read_suite`.
@@ -179,7 +179,7 @@ def share(right: int, asked: int) -> str:
 
 
 def table(verdicts: list[Verdict]) -> str:
-    """Families and lengths of conversations as tables of Markdown."""
+    """Format families and lengths of conversations as tables of Markdown."""
     families = sorted({v.family for v in verdicts} - {FOLLOW_UP})
     rows: list[tuple[str, list[Verdict]]] = [
         (family, [v for v in verdicts if v.family == family]) for family in (*families, FOLLOW_UP)
@@ -202,7 +202,7 @@ def _row(name: str, some: list[Verdict]) -> str:
 
 
 def show_misses(verdicts: list[Verdict]) -> Iterator[str]:
-    """The wrong answers by class, with what was expected."""
+    """List the wrong answers by class, with what was expected."""
     missed = [v for v in verdicts if not v.right]
     for kind, count in Counter(v.miss for v in missed).most_common():
         yield f"\n{kind}: {count}"

@@ -1,4 +1,4 @@
-"""Conversations that go on: two to six questions about the same files, most of them short."""
+"""Conversations of two to six questions about the same files, most of them short."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def and_key(scene: Scene) -> Round | None:
 
 
 def _taken_for_part(scene: Scene, key: str, before: tuple[str, str]) -> tuple[Call, ...]:
-    """The call that finds no file of that name; none where there may be one."""
+    """Return the call that finds no file of that name; none where there may be one."""
     kind, thing = before
     if kind != "key" or key.lower() in full.PARTS:
         return ()
@@ -69,7 +69,7 @@ def _taken_for_part(scene: Scene, key: str, before: tuple[str, str]) -> tuple[Ca
 
 
 def and_asked(scene: Scene) -> Round | None:
-    """Another setting of the file that was spoken of, as somebody asks who does not name it."""
+    """Ask for another setting of the current file without its key."""
     path, asks = scene.asks
     asks = tuple(ask for ask in asks if "{f}" not in ask)
     if scene.path != path or not asks:
@@ -80,7 +80,7 @@ def and_asked(scene: Scene) -> Round | None:
 
 
 def and_file(scene: Scene) -> Round | None:
-    """The same question of another file."""
+    """Ask the same question of another file."""
     rng = scene.rng
     paths = _others(scene)
     if not paths:
@@ -99,7 +99,7 @@ def and_file(scene: Scene) -> Round | None:
 
 
 def _others(scene: Scene) -> list[str]:
-    """The other files that the last question may be asked of; mostly of its kind."""
+    """Return other files for the last question; mostly of the same kind."""
     kind = scene.again[0]
     if not kind or (kind in ("line", "last") and scene.rng.random() < 0.7):  # seldom asked
         return []
@@ -113,7 +113,7 @@ def _others(scene: Scene) -> list[str]:
 
 
 def _tell_again(scene: Scene, path: str) -> Reply | None:
-    """The reply to the last question about another file, which may not be there."""
+    """Return the reply to the last question about another file, which may be missing."""
     again = kind, thing = scene.again
     there = path in scene.texts
     if there and (kind != "error" or path in scene.logs):
@@ -136,7 +136,7 @@ def _tell_again(scene: Scene, path: str) -> Reply | None:
 
 
 def and_part(scene: Scene) -> Round | None:
-    """The same question of a file that is named by a part of its name: the tool says which."""
+    """Ask the same of a file named by a part of its name, which the tool resolves."""
     rng = scene.rng
     kind = scene.again[0]
     if not scene.path or not kind:
@@ -187,7 +187,7 @@ def line_before(scene: Scene) -> Round | None:
 
 
 def _beside(scene: Scene, step: int) -> Reply:
-    """A neighboring line; what was spoken of stays what it was."""
+    """Ask for an adjacent line, without a change of subject."""
     key, told, again = scene.key, scene.told, scene.again
     reply = tell_line(scene, scene.path, scene.number + step)
     scene.key, scene.told = key, told
@@ -199,7 +199,7 @@ _AT_AN_EDGE = "line|end|bottom|top|start|begin|open|clos|finish"
 
 
 def edge_line(scene: Scene) -> Round | None:
-    """The first or the last line of the file that was spoken of."""
+    """Ask for the first or the last line of the current file."""
     if not scene.path:
         return None
     path, last, told = scene.path, scene.rng.random() < 0.6, _at_error(scene)
@@ -220,7 +220,7 @@ def its_error(scene: Scene) -> Round | None:
 
 
 def which_line(scene: Scene) -> Round | None:
-    """The number is in the result that is already there."""
+    """Ask for the number in the result that is already there."""
     if not (scene.path and scene.number and scene.row):
         return None
     answer = f"It is on line {scene.number} of {scene.path}."
@@ -232,7 +232,7 @@ _WHEN = "when|time|who|which|host|day|log"
 
 
 def whole_line(scene: Scene) -> Round | None:
-    """When, who, where: the line says it."""
+    """Ask when, who, where: the line has the answer."""
     if not (scene.path and scene.number and 0 < len(scene.row) < 250):
         return None
     answer = f"Line {scene.number} says: {scene.row.strip()}"
@@ -249,14 +249,14 @@ _AN_ERROR = "error|problem|fail|wrong|broke|complain"
 
 
 def _at_error(scene: Scene) -> bool:
-    """Whether what was told last is an error, and not a line beside it."""
+    """Return whether the last answer was an error, and not an adjacent line."""
     log = scene.logs.get(scene.path)
     told = scene.told and log is not None and log.places[: scene.told]
     return bool(told) and scene.number == told[-1]
 
 
 def more_errors(scene: Scene) -> Round | None:
-    """The next error of the hits that are already there."""
+    """Ask for the next error of the hits that are already there."""
     log = scene.logs.get(scene.path)
     if log is None or not scene.told or scene.told > len(log.errors):
         return None
@@ -285,7 +285,7 @@ def more_errors(scene: Scene) -> Round | None:
 
 
 def no_more(scene: Scene) -> Round | None:
-    """What else is wrong with a log that has no error."""
+    """Ask what else is wrong with a log that has no error."""
     log = scene.logs.get(scene.path)
     if log is None or scene.told or scene.again[0] != "error" or log.errors:
         return None
@@ -295,7 +295,7 @@ def no_more(scene: Scene) -> Round | None:
 
 
 def other_log(scene: Scene) -> Round | None:
-    """The same of the only other log of the folder, which is listed for it."""
+    """Ask the same of the only other log of the folder, which is listed for it."""
     folder = scene.path.rpartition("/")[0]
     if scene.path not in scene.logs or scene.again[0] != "error":
         return None
@@ -317,7 +317,7 @@ def other_log(scene: Scene) -> Round | None:
 
 
 def which_file(scene: Scene) -> Round | None:
-    """The file is in the result that is already there."""
+    """Ask for the file in the result that is already there."""
     if scene.needle and scene.setting:  # `where is it set` is another question then
         return None
     if not (scene.path and scene.number and scene.row):
@@ -397,7 +397,7 @@ _KEEPS_LIST = (full.full_list, list_folder, folder_after, listed_file, nth, than
 
 
 def talk(writer: Writer) -> list[Round]:
-    """Two to six rounds; the first names what it is about, most others do not."""
+    """Generate two to six rounds; the first names its subject, most others do not."""
     rng = writer.rng
     scene = make_scene(writer)
     count = rng.choice((2, 2, 3, 3, 4, 5, 6))

@@ -54,7 +54,7 @@ SAVE_EVERY = 180.0
 
 
 class Batches:
-    """What each step trains on; with workers, written ahead by other processes."""
+    """The batches of each step; with workers, prepared by other processes."""
 
     def __init__(self, encoder: Encoder, workers: int) -> None:
         self.encoder = encoder
@@ -68,7 +68,7 @@ class Batches:
         self.asked = 0
 
     def get(self, step: int, stage: Stage) -> Batch:
-        """The batch of `step`; with workers the stage is that of when it was asked for."""
+        """Return the batch of `step`; with workers, of the stage at the time of its request."""
         if self.pool is None:
             return make_batch(self.encoder, step, stage)
         self.asked = max(self.asked, step)
@@ -154,7 +154,7 @@ class Trainer:
                 self.elapsed = 0.0
 
     def saved(self) -> dict[str, Any] | None:
-        """The checkpoint of the folder, if there is one."""
+        """Return the checkpoint of the folder, if there is one."""
         path = self.out / "checkpoint.pt"
         if not path.exists():
             return None
@@ -190,14 +190,14 @@ class Trainer:
         os.replace(part, self.out / "checkpoint.pt")
 
     def rate(self) -> float:
-        """The learning rate as a share of its peak: a short rise, level, then down to zero."""
+        """Return the learning rate relative to its peak: a short rise, level, then down to zero."""
         left = 1 - self.elapsed / self.seconds
         level = 1 - (AGAIN_DECAY_FROM if self.first_step else DECAY_FROM)
         steps = self.step - self.first_step
         return self.peak * min(1.0, (steps + 1) / 60, max(0.02, left / level))
 
     def stage(self) -> Stage:
-        """What the next step's sequences look like: longer ones later, or all lengths by turns."""
+        """Return the next step's sequences: longer ones later, or all lengths by turns."""
         if self.first_step:
             share, stages = random.Random(self.step).random(), AGAIN
         else:
@@ -205,7 +205,7 @@ class Trainer:
         return next((stage for stage in stages if share < stage.until), stages[-1])
 
     def update(self, stage: Stage) -> tuple[float, float]:
-        """One step; the mean loss of the assistant's tokens and of the others."""
+        """Take one step; return the mean loss of the assistant's tokens and of the others."""
         number = self.corpus + self.step * self.processes + self.place
         batch = self.batches.get(number, stage)
         ids, rows, labels, weights, talks = (
@@ -269,7 +269,7 @@ def _beside(trainer: Trainer, place: int, batch: int, compiled: bool) -> None:
 
 
 def vocabulary(out: Path) -> Vocabulary:
-    """The run's vocabulary, learned at its start from rounds that training will not repeat."""
+    """Return the run's vocabulary, learned at its start from rounds not repeated in training."""
     path = out / "vocabulary.json"
     if not path.exists():
         out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Phrasings that training never sees: evaluation asks in nothing else.
+"""Phrasings that training never sees, the only ones in evaluation.
 
 Written as people type, by other patterns than `phrasings` and `composed`; where a composed one
 happens to be the same, training leaves it out.

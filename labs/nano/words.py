@@ -1,4 +1,4 @@
-"""What the corpus is written with: words of real source text, and made-up strings.
+"""The corpus's words: from real source text, and random strings.
 
 Words come from the Python standard library's own source, so no word list travels with the
 package. One word in eight, chosen by its checksum, is held out: training never sees it, and
@@ -123,27 +123,27 @@ def _chosen(texts: Iterable[str], held_out: bool) -> tuple[str, ...]:
 
 @cache
 def harvest(held_out: bool) -> tuple[str, ...]:
-    """Words that occur at least twice in the source, sorted."""
+    """Return the words that occur at least twice in the source, sorted."""
     counts = Counter(re.findall(r"[a-z]{3,12}", _source().lower()))
     return _chosen(sorted(word for word, count in counts.items() if count >= 2), held_out)
 
 
 @cache
 def plain() -> tuple[str, ...]:
-    """The `PLAIN` words that are not held out."""
+    """Return the `PLAIN` words that are not held out."""
     return _chosen(PLAIN.split(), False)
 
 
 @cache
 def sentences(held_out: bool) -> tuple[str, ...]:
-    """Lines of comments and docstrings: English as programmers write it."""
+    """Return lines of comments and docstrings: English as programmers write it."""
     lines = re.findall(r"^ *(?:# )?([A-Z][a-z]+ [A-Za-z ,.()'-]{12,70})$", _source(), re.MULTILINE)
     calm = (line for line in lines if not re.search(r"error|fatal|exception|fail", line, re.I))
     return _chosen(sorted(set(calm)), held_out)
 
 
 def fill_signs(pattern: str, word: Callable[[], str]) -> str:
-    """`pattern` with a word for every `_`."""
+    """Replace every `_` of `pattern` by a word."""
     return "".join(word() if sign == "_" else sign for sign in pattern)
 
 
@@ -170,7 +170,7 @@ class Lexicon:
         """Whether lines that tell of no error may hold a word that marks one."""
 
     def word(self) -> str:
-        """A lower-case word, a real one six times of seven."""
+        """Return a lower-case word, a real one six times of seven."""
         if self.pool and self.rng.random() < 0.85:
             return self.rng.choice(self.pool)
         roll = self.rng.random()
@@ -182,7 +182,7 @@ class Lexicon:
 
     @contextmanager
     def few(self, count: int) -> Iterator[None]:
-        """Inside, words repeat as they do in one program's files: `count` of them, mostly."""
+        """Restrict words inside to mostly `count` ones, as in one program's files."""
         self.pool = [self.word() for _ in range(count)]
         try:
             yield
@@ -190,7 +190,7 @@ class Lexicon:
             self.pool = []
 
     def made_up(self) -> str:
-        """A string that is no word: `torabi`, `qxjw`, `k7f2`."""
+        """Return a string that is not a word: `torabi`, `qxjw`, `k7f2`."""
         rng = self.rng
         if self.pieces and rng.random() < 0.4:
             return "".join(rng.choices(self.pieces, k=rng.randint(1, 3)))
@@ -205,7 +205,7 @@ class Lexicon:
         return "".join(rng.choices(string.ascii_lowercase + string.digits, k=rng.randint(3, 9)))
 
     def foreign(self) -> str:
-        """A few signs of another script, or a word with accents: `größe`, `日志`, `журнал`."""
+        """Return signs of another script, or a word with accents: `größe`, `日志`, `журнал`."""
         rng = self.rng
         roll = rng.random()
         if roll < 0.35:
@@ -219,19 +219,19 @@ class Lexicon:
         return "".join(chr(rng.randint(low, high)) for _ in range(rng.randint(1, 4)))
 
     def sentence(self) -> str:
-        """A line of real English."""
+        """Return a line of real English."""
         return self.rng.choice(sentences(self.held_out))
 
     def phrase(self, low: int, high: int) -> str:
-        """Between `low` and `high` words."""
+        """Return between `low` and `high` words."""
         return " ".join(self.word() for _ in range(self.rng.randint(low, high)))
 
     def number(self) -> str:
-        """A whole number of one to five digits."""
+        """Return a whole number of one to five digits."""
         return str(self.rng.randrange(10 ** self.rng.randint(1, 5)))
 
     def identifier(self) -> str:
-        """`max_size`, `MaxSize`, `max-size`, `maxSize` or `MAX_SIZE`."""
+        """Return `max_size`, `MaxSize`, `max-size`, `maxSize` or `MAX_SIZE`."""
         parts = [self.word() for _ in range(self.rng.choice((1, 2, 2, 2, 3)))]
         style = self.rng.random()
         if style < 0.45:
@@ -245,7 +245,7 @@ class Lexicon:
         return parts[0] + "".join(part.capitalize() for part in parts[1:])
 
     def host(self) -> str:
-        """A host name or an IPv4 address."""
+        """Return a host name or an IPv4 address."""
         roll = self.rng.random()
         if roll < 0.12:
             return self.rng.choice(("0.0.0.0", "127.0.0.1", "localhost", "10.0.0.1"))
@@ -256,13 +256,13 @@ class Lexicon:
         return f"{self.word()}.{self.word()}.{self.rng.choice(('com', 'net', 'local', 'io'))}"
 
     def absolute_path(self) -> str:
-        """`/var/lib/thing`."""
+        """Return `/var/lib/thing`."""
         root = self.rng.choice(("var", "etc", "tmp", "opt", "usr", "home", "srv", "mnt"))
         parts = "/".join(self.word() for _ in range(self.rng.randint(1, 3)))
         return f"/{root}/{parts}"
 
     def alike(self) -> str:
-        """Two texts that are nearly the same, as comparisons and addresses have them."""
+        """Return two nearly equal texts, as in comparisons and addresses."""
         rng = self.rng
         a, b = (f"{rng.randrange(100)}.{rng.randrange(10)}" for _ in "ab")
         name, digits, minute = self.word(), rng.randrange(1000, 100_000), rng.randrange(60)
@@ -282,7 +282,7 @@ class Lexicon:
         ))  # fmt: skip
 
     def value(self) -> str:
-        """A word with digits and signs, as values and identifiers in logs have them."""
+        """Return a word with digits and signs, as values and identifiers in logs."""
         rng = self.rng
         kind = rng.randrange(19)
         if kind == 18:
@@ -326,7 +326,7 @@ class Lexicon:
         return self.identifier()
 
     def stem(self) -> str:
-        """A file name without its extension."""
+        """Return a file name without its extension."""
         rng = self.rng
         roll = rng.random()
         if roll < 0.4:
@@ -342,12 +342,12 @@ class Lexicon:
         return self.word().upper()
 
     def folder(self) -> str:
-        """A folder, one or two levels deep."""
+        """Return a folder, one or two levels deep."""
         depth = self.rng.choice((1, 1, 1, 2))
         return "/".join(self._folder_name() for _ in range(depth))
 
     def _folder_name(self) -> str:
-        """A common word or any; one in seven has spaces, signs, digits or another script."""
+        """Return a folder name; one in seven has spaces, signs, digits or another script."""
         rng = self.rng
         roll = rng.random()
         if roll < 0.45:
@@ -362,7 +362,7 @@ class Lexicon:
         return fill_signs(shape, word).replace("N", str(rng.randrange(2000, 2030)))
 
     def path(self, extensions: tuple[str, ...], *, deep: float = 0.4) -> str:
-        """A relative path with one of the extensions; in a folder with probability `deep`."""
+        """Return a relative path with one of the extensions, `deep` of them in a folder."""
         rng = self.rng
         extension = rng.choice(extensions)
         whole = extension.startswith("=")  # a whole name, such as .env
@@ -376,7 +376,7 @@ class Lexicon:
         return f"{folder}/{name}"
 
     def _name(self, extension: str) -> str:
-        """A file's name; one in four is not a word, a dot and an extension."""
+        """Return a file's name; one in four is not a word, a dot and an extension."""
         rng = self.rng
         roll = rng.random() * (1 if self.odd else 4)
         if roll < 0.2:

@@ -1,4 +1,4 @@
-"""Who writes the corpus: a round, and what every family's rounds are made of."""
+"""The writer of the corpus: a round, and the parts of every family's rounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL_EXTENSIONS = LOG_EXTENSIONS + CONFIG_EXTENSIONS + TEXT_EXTENSIONS
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A question, what was called and came back, and the answer."""
+    """A question, the calls and their results, and the answer."""
 
     family: str
     question: str
@@ -37,16 +37,16 @@ class Writer:
     words: Lexicon
     size: int
     known_ways: bool = False
-    """Ask in the trained phrasings, also with held-out words."""
+    """Whether to ask in the trained phrasings, also with held-out words."""
     long: bool = False
-    """Only results of many lines."""
+    """Whether results have many lines only."""
 
     @property
     def rng(self) -> random.Random:
         return self.words.rng
 
     def lines(self) -> int:
-        """Small numbers often, up to `size`: a longer file holds the short case's skills too."""
+        """Draw small numbers often, up to `size`: long files need the short ones' skills too."""
         if self.long:
             return max(1, round(self.size * self.rng.uniform(0.4, 1.0)))
         return max(1, round(self.size ** self.rng.uniform(0.3, 1.0)))
@@ -64,7 +64,7 @@ class Writer:
         return self.words.path(extensions)
 
     def called(self, path: str) -> str:
-        """How a question names a file that lies in a folder: often not by its path."""
+        """Return how a question names a file in a folder: often not by its path."""
         rng = self.rng
         folder, slash, name = path.rpartition("/")
         roll = rng.random()
@@ -75,7 +75,7 @@ class Writer:
         return name
 
     def needle(self) -> str:
-        """Something to search for."""
+        """Return something to search for."""
         roll = self.rng.random()
         if roll < 0.06:
             return self.words.foreign()
@@ -98,7 +98,7 @@ class Writer:
 def make_round(
     family: str, question: str, calls: list[Call], answer: str, files: MemoryFiles
 ) -> Round:
-    """The round with what each call returns."""
+    """Return the round with the result of each call."""
     steps = tuple((call, files.run(call)) for call in calls)
     return Round(family, question, steps, answer, files)
 
@@ -113,8 +113,8 @@ least in part, and says so: long lines of what programs wrote for programs, and 
 
 
 def left_out(writer: Writer) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What any search, and one by a regular expression, says of other files than those of the
-    question; mostly nothing. Held-out cases run on a real disk, which has none beside them."""
+    """Return what searches report of files outside the question; mostly nothing. Held-out cases run
+    on a real disk, which has none."""
     rng = writer.rng
     if rng.random() >= NOTED or writer.words.held_out:
         return (), ()
@@ -129,7 +129,7 @@ def left_out(writer: Writer) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def workspace(writer: Writer, texts: dict[str, str]) -> MemoryFiles:
-    """The files, mostly under the agent's cap on a result."""
+    """Return the files, mostly under the agent's cap on a result."""
     shown = AGENT_CHARS if writer.rng.random() < 0.9 else MAX_CHARS
     notes, regex_notes = left_out(writer)
     return MemoryFiles(texts, max_chars=shown, notes=notes, regex_notes=regex_notes)
@@ -142,7 +142,7 @@ BY_NAME = 0.5
 def called(
     writer: Writer, files: MemoryFiles, path: str, reply: Reply, *, alone: bool = False
 ) -> tuple[str, Reply]:
-    """How the question names the file that a reply is about, and the reply to that.
+    """Return how the question names the file of a reply, and the reply to that.
 
     Args:
         writer: draws.
@@ -168,5 +168,5 @@ def called(
 
 
 def made(family: str, question: str, reply: Reply, files: MemoryFiles) -> Round:
-    """The round of a question and the way to answer it."""
+    """Return the round of a question and the way to answer it."""
     return make_round(family, question, list(reply.calls), reply.answer, files)

@@ -1,1 +1,1 @@
-"""What is recorded for the repository: example runs, and the pictures of the docs."""
+"""Recordings for the repository: example runs, and pictures of the docs."""

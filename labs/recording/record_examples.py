@@ -1,4 +1,4 @@
-"""The library of recorded runs, `examples/runs`: what is in it, and how it is recorded.
+"""The library of recorded runs, `examples/runs`: its contents, and how to record them.
 
     python -m labs.recording.record_examples [NAME …]     records them anew, all by default
 
@@ -38,7 +38,7 @@ SEARCHES = (
 
 
 def record(name: str, path: Path) -> Trace:
-    """Record one of `RUNS` into a file, which is replaced; gives what is in it."""
+    """Record one of `RUNS` into a file, which is replaced; return its description."""
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / f"{name}{SUFFIX}"
         RUNS[name](made)
@@ -57,15 +57,15 @@ def record(name: str, path: Path) -> Trace:
 
 
 def _chat(path: Path) -> None:
-    _ask(CHAT, path)
+    _run_questions(CHAT, path)
 
 
 def _search(path: Path) -> None:
-    _ask(SEARCHES, path)
+    _run_questions(SEARCHES, path)
 
 
-def _ask(questions: Sequence[str], path: Path) -> None:
-    """Questions in a row to the embedded model, about the example folder."""
+def _run_questions(questions: Sequence[str], path: Path) -> None:
+    """Put questions in a row to the embedded model, about the example folder."""
     workspace = root() / _INCIDENT
     with Engine.load("nano") as engine, Agent(engine, workspace=workspace, trace=path) as agent:
         for question in questions:
@@ -74,7 +74,7 @@ def _ask(questions: Sequence[str], path: Path) -> None:
 
 
 def _seed(path: Path) -> None:
-    """The shape that the project was started from:
+    """Record the reference run's shape:
 
     a prompt of 220 tokens, a call of 30, a result of 5,000, an answer of 60.
     """
@@ -82,7 +82,7 @@ def _seed(path: Path) -> None:
 
 
 def _edit(path: Path) -> None:
-    """A long session of edits: read, change, run the tests, look again, 24 times over."""
+    """Record a long session of edits: read, change, test, look again, 24 times over."""
     chance = random.Random(2)
     sizes = {  # tokens of a call and of its result, at least and at most
         "search": ((18, 32), (60, 400)),
@@ -101,7 +101,7 @@ def _edit(path: Path) -> None:
 def _made_up(
     path: Path, context: int, prompt: int, calls: Sequence[tuple[int, str, int]], answer: int
 ) -> None:
-    """A run of these sizes in made-up tokens on real matrices.
+    """Record a run of these sizes in random tokens on real matrices.
 
     calls: tokens of each call, its tool, and tokens of its result.
     """
@@ -149,7 +149,7 @@ RUNS: dict[str, Callable[[Path], None]] = {
 
 
 def main(chosen: Sequence[str]) -> None:
-    """Record and say how large the files are."""
+    """Record the runs and print the files' sizes."""
     for name in chosen or list(RUNS):
         path = folder() / f"{name}{SUFFIX}"
         trace = record(name, path)

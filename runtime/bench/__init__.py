@@ -1,1 +1,1 @@
-"""Measured: passes, kernels, other engines, sweeps."""
+"""Benchmarks: passes, kernels, other engines, sweeps."""

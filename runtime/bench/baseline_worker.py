@@ -1,4 +1,4 @@
-"""llama.cpp behind a pipe, to be measured beside triplepoint: see `compare.py`.
+"""llama.cpp behind a pipe, the baseline of benchmarks: see `compare.py`.
 
 This file is run as a script by an interpreter that has llama-cpp-python, which need not be ours:
 it uses only that package and the standard library, and runs on Python 3.8.
@@ -40,7 +40,7 @@ PATIENCE_S = 3.0
 
 
 class BaselineWorker:
-    """A loaded model with one context for each setting, made when it is first used."""
+    """A loaded model with one context for each setting, created on first use."""
 
     def __init__(self, path: str, context: int, threads: int) -> None:
         import llama_cpp  # pyright: ignore[reportMissingImports]
@@ -57,18 +57,18 @@ class BaselineWorker:
         self.context, self.threads = context, threads
         self.contexts: dict = {}
         self.cached: dict = {name: [] for name in SETTINGS}
-        self.kept: dict = {}  # tokens and state by setting, where memory cannot drop its end
-        asked = (getattr(lib, "llama_model_is_" + kind, None) for kind in ("recurrent", "hybrid"))
-        self.keeps = any(has is not None and has(self.model) for has in asked)
+        self.saved: dict = {}  # tokens and state by setting, where memory cannot drop its end
+        queries = (getattr(lib, "llama_model_is_" + kind, None) for kind in ("recurrent", "hybrid"))
+        self.keeps = any(has is not None and has(self.model) for has in queries)
 
     def about(self) -> dict:
-        """What is measured."""
+        """Describe what is measured."""
         system = self.lib.llama_print_system_info().decode("utf-8", "replace").strip()
         name = "llama.cpp (llama-cpp-python " + self.lib.__version__ + ")"
         return {"engine": name, "system": system, "settings": list(SETTINGS)}
 
     def measure(self, setting: str, before: list, ids: list, one_by_one: bool) -> float:
-        """Seconds of the passes over `ids` after `before`."""
+        """Return the seconds of the passes over `ids` after `before`."""
         # One token first, untimed: whoever ran in between has had the caches.
         self._fill(setting, before[:-1])
         self._decode(setting, before[-1:] or ids[:1])
@@ -81,11 +81,11 @@ class BaselineWorker:
         self.lib.llama_synchronize(self.contexts[setting])
         return time.perf_counter() - started
 
-    def batch(self, setting: str, prompts: list, decodes: list, most: int) -> tuple:
-        """Seconds of the prompts of several sequences, and of their decodes."""
+    def batch(self, setting: str, prompts: list, decodes: list, max_tokens: int) -> tuple:
+        """Return the seconds of the prompts of several sequences, and of their decodes."""
         lib = self.lib
         length = len(prompts[0]) + len(decodes[0])
-        context = self._open_batch(setting, most, -(-length // 256) * 256)
+        context = self._open_batch(setting, max_tokens, -(-length // 256) * 256)
         lib.llama_memory_clear(lib.llama_get_memory(context), True)
         rows = [(s, at, i) for s, ids in enumerate(prompts) for at, i in enumerate(ids)]
         last = len(prompts[0]) - 1
@@ -100,8 +100,8 @@ class BaselineWorker:
         lib.llama_synchronize(context)
         return middle - began, time.perf_counter() - middle
 
-    def _rows(self, context, rows: list, wanted: int) -> None:
-        """One pass of (sequence, position, token); logits at positions from `wanted` on."""
+    def _rows(self, context, rows: list, outputs_from: int) -> None:
+        """Run a pass of (sequence, position, token), with logits from row `outputs_from` on."""
         lib = self.lib
         batch = lib.llama_batch_init(len(rows), 0, 1)
         try:
@@ -109,18 +109,18 @@ class BaselineWorker:
             for n, (sequence, at, token) in enumerate(rows):
                 batch.token[n], batch.pos[n] = token, at
                 batch.n_seq_id[n], batch.seq_id[n][0] = 1, sequence
-                batch.logits[n] = at >= wanted
+                batch.logits[n] = at >= outputs_from
             status = lib.llama_decode(context, batch)
         finally:
             lib.llama_batch_free(batch)
         if status:
             raise RuntimeError(f"llama_decode failed with {status} on {len(rows)} rows")
 
-    def _open_batch(self, setting: str, most: int, length: int):
-        """A context of its own for so many sequences of so many tokens."""
-        key = setting, most, length
+    def _open_batch(self, setting: str, sequences: int, length: int):
+        """Open a context for so many sequences of so many tokens."""
+        key = setting, sequences, length
         if key not in self.contexts:
-            self.contexts[key] = self._new(setting, most * length, most)
+            self.contexts[key] = self._new(setting, sequences * length, sequences)
         return self.contexts[key]
 
     def _fill(self, setting: str, ids: list) -> None:
@@ -141,17 +141,17 @@ class BaselineWorker:
             self._keep(setting)
 
     def _keep(self, setting: str) -> None:
-        """Copy what the memory holds."""
+        """Save a copy of the memory."""
         lib, context = self.lib, self.contexts[setting]
         size = lib.llama_state_seq_get_size(context, 0)
         state = (ctypes.c_uint8 * size)()
-        self.kept.pop(setting, None)
+        self.saved.pop(setting, None)
         if lib.llama_state_seq_get_data(context, state, size, 0):
-            self.kept[setting] = list(self.cached[setting]), state
+            self.saved[setting] = list(self.cached[setting]), state
 
     def _restore(self, setting: str, ids: list) -> int:
-        """Put the copy into an empty memory if `ids` begin with its tokens; how many they are."""
-        tokens, state = self.kept.get(setting, ([], None))
+        """Restore the copy if `ids` begin with its tokens; return how many they are."""
+        tokens, state = self.saved.get(setting, ([], None))
         if not tokens or ids[: len(tokens)] != tokens:
             return 0
         context = self.contexts[setting]
@@ -198,7 +198,7 @@ class BaselineWorker:
 
 
 def settle() -> None:
-    """Wait until no thread of this process spins any more: the other engine's turn is next."""
+    """Wait until no thread of this process spins: the other engine's turn is next."""
     patient_until = time.monotonic() + PATIENCE_S
     while time.monotonic() < patient_until:
         used = time.process_time()
@@ -208,7 +208,7 @@ def settle() -> None:
 
 
 def answer(peer, request: dict, idle_cpu_s: float):
-    """The peer, and what is answered to one request."""
+    """Answer one request; return the peer and the response."""
     if request["op"] == "load":
         peer = BaselineWorker(request["model"], request["context"], request["threads"])
         return peer, peer.about()
@@ -223,7 +223,7 @@ def answer(peer, request: dict, idle_cpu_s: float):
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Answer requests until stdin ends."""
     # This file's folder is ours: what lies in it must not stand in for anyone's import.
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or os.curdir) != HERE]
     # Whatever a library prints goes to stderr; stdout carries answers.
@@ -233,11 +233,11 @@ def main() -> None:
     for line in sys.stdin:
         idle = time.process_time() - rested_at
         try:
-            peer, said = answer(peer, json.loads(line), idle)
+            peer, response = answer(peer, json.loads(line), idle)
             settle()
         except Exception as error:
-            said = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(said) + "\n")
+            response = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(response) + "\n")
         answers.flush()
         rested_at = time.process_time()
 

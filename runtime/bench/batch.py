@@ -1,4 +1,4 @@
-"""Many sequences at once: how fast prompts and decodes are when passes are shared.
+"""Concurrent sequences: speed of prompts and decodes in shared passes.
 
 The rows have llama-batched-bench's columns: B sequences, each with a prompt of PP tokens of its own
 and then TG tokens of decode, one row of each sequence in every pass. Rounds of all batch sizes come
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Batched:
-    """What one batch size took.
+    """The measurements of one batch size.
 
     Attributes:
         batch, prompt, generate: sequences, and tokens of each.
@@ -57,7 +57,7 @@ class Batched:
 
     @property
     def their_rates(self) -> tuple[float, float]:
-        """Tokens/s of their prompts and decodes, median rounds, each with its faster setting."""
+        """Baseline's tokens/s of prompts and decodes, median rounds, each at its faster setting."""
         count = self.batch * self.prompt, self.batch * self.generate
         medians = [
             [statistics.median(times) for times in zip(*rounds, strict=True)]
@@ -88,7 +88,7 @@ class Batched:
 
     @property
     def apart_rates(self) -> list[float]:
-        """Tokens/s of all decodes together where each reads what is shared by itself, by round."""
+        """Tokens/s of all decodes together without shared reads, by round."""
         return [self.batch * self.generate / seconds for seconds in self.apart_s]
 
 
@@ -101,7 +101,7 @@ def measure(
     baseline: Baseline | None = None,
     shared: int = 0,
 ) -> Iterator[Batched]:
-    """Measure all batch sizes in turns, `repeat` rounds after one that does not count.
+    """Measure all batch sizes in turns, `repeat` rounds after a warm-up.
 
     baseline: another engine that has the model loaded; it has its turn after each of ours.
     shared: tokens that all prompts begin with.
@@ -145,16 +145,16 @@ def measure(
             if shared:
                 part = [sessions[0].fork() for _ in range(one.batch)]
             _ = [session.truncate(shared) for session in part]
-            twins: list[Session] = []
+            duplicates: list[Session] = []
             with engine.core.runner.observe_shared((one.forecasts if round_ else Forecasts()).add):
                 began = time.perf_counter()
                 tokens = _prefill(engine, part, prompts)
                 prompt_s = time.perf_counter() - began
                 if shared:
-                    twins = [session.fork() for session in part]
+                    duplicates = [session.fork() for session in part]
                 decode_s = _timed(engine, part, tokens, generate)
             part = []
-            apart_s = _apart(engine, twins, tokens, generate) if shared else 0.0
+            apart_s = _apart(engine, duplicates, tokens, generate) if shared else 0.0
             if round_:
                 one.prompt_s.append(prompt_s)
                 one.decode_s.append(decode_s)
@@ -168,7 +168,7 @@ def measure(
 
 
 def _prefill(engine: Engine, sessions: Sequence[Session], prompts: list[list[int]]) -> list[int]:
-    """Compute the prompts, as many rows a pass as are usual; the first token of each decode."""
+    """Compute the prompts in passes of the usual size; return the first token of each decode."""
     left: dict[TokenSequence, list[int]] = {
         session.sequence: list(ids) for session, ids in zip(sessions, prompts, strict=False)
     }
@@ -194,7 +194,7 @@ def _prefill(engine: Engine, sessions: Sequence[Session], prompts: list[list[int
 def _decode(
     engine: Engine, sessions: Sequence[Session], tokens: list[int], generate: int
 ) -> list[int]:
-    """Greedy tokens of all sequences, a row of each in every pass."""
+    """Decode all sequences greedily, a row of each in every pass."""
     for _ in range(generate):
         batch = list[tuple[Request, int]]()
         for session, token in zip(sessions, tokens, strict=True):
@@ -206,14 +206,14 @@ def _decode(
 
 
 def _timed(engine: Engine, sessions: Sequence[Session], tokens: list[int], generate: int) -> float:
-    """Seconds of a decode."""
+    """Return the seconds of a decode."""
     began = time.perf_counter()
     _decode(engine, sessions, tokens, generate)
     return time.perf_counter() - began
 
 
 def _apart(engine: Engine, sessions: Sequence[Session], tokens: list[int], generate: int) -> float:
-    """The same, each sequence reading by itself what they share."""
+    """Return the seconds of a decode without shared reads."""
     engine.core.runner.joins = False
     # What such passes take is no matter of those whose predictions are told.
     learned, engine.loaded.tuning.correction = engine.loaded.tuning.correction, PassCorrection()

@@ -1,4 +1,4 @@
-"""Ours beside llama.cpp's speed: the same GGUF, the same rows, taking turns.
+"""Comparison with llama.cpp: the same GGUF, the same rows, in turns.
 
 Two figures that were measured minutes apart cannot be compared on a machine with neighbors. Here
 each repetition of a row is ours, theirs with flash attention, theirs without, and so on: a ratio is
@@ -37,7 +37,7 @@ INSTALL = (
 
 
 class Baseline(Closing):
-    """The child process.
+    """The baseline's process.
 
     Attributes:
         name: engine and version; system: what it says about its build.
@@ -69,47 +69,47 @@ class Baseline(Closing):
             raise SettingError(f"cannot start {self._python}: {error.strerror}") from None
 
     def load(self, model: Path, context: int, threads: int) -> None:
-        """Have the peer load a GGUF file.
+        """Load a GGUF file in the peer.
 
         Raises:
             EngineError: it cannot.
         """
-        said = self._ask(op="load", model=str(model), context=context, threads=threads)
-        self.name, self.system = str(said["engine"]), str(said["system"])
-        self.settings = [str(name) for name in said["settings"]]
+        response = self._request(op="load", model=str(model), context=context, threads=threads)
+        self.name, self.system = str(response["engine"]), str(response["system"])
+        self.settings = [str(name) for name in response["settings"]]
 
     def measure(self, setting: str, case: Case, ids: Sequence[int]) -> float:
-        """Seconds of the passes of `case`, with the same tokens as ours."""
-        said = self._ask(
+        """Return the seconds of the passes of `case`, with the same tokens as ours."""
+        response = self._request(
             op="measure",
             setting=setting,
             before=list(ids[: case.start]),
             ids=list(ids[case.start : case.start + case.tokens]),
             one_by_one=bool(case.generate),
         )
-        self.idle_cpu_s += float(said["idle_cpu_s"])
-        return float(said["seconds"])
+        self.idle_cpu_s += float(response["idle_cpu_s"])
+        return float(response["seconds"])
 
     def batch(
         self, setting: str, prompts: Sequence[Sequence[int]], generate: int, most: int
     ) -> tuple[float, float]:
-        """Seconds of the prompts of several sequences, and of `generate` tokens of each.
+        """Return the seconds of the prompts of several sequences, and of `generate` tokens of each.
 
         most: sequences that will be asked for at most.
         """
         decodes = [[(ids[0] + n) % max(ids) for n in range(generate)] for ids in prompts]
-        said = self._ask(
+        response = self._request(
             op="batch",
             setting=setting,
             prompts=[list(ids) for ids in prompts],
             decodes=decodes,
             most=most,
         )
-        self.idle_cpu_s += float(said["idle_cpu_s"])
-        return float(said["prompt_s"]), float(said["decode_s"])
+        self.idle_cpu_s += float(response["idle_cpu_s"])
+        return float(response["prompt_s"]), float(response["decode_s"])
 
     def close(self) -> None:
-        """End the child."""
+        """Terminate the process."""
         process = self._process
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
@@ -122,7 +122,7 @@ class Baseline(Closing):
             process.wait()
         self._stderr.close()
 
-    def _ask(self, **request: Any) -> dict[str, Any]:
+    def _request(self, **request: Any) -> dict[str, Any]:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -134,29 +134,29 @@ class Baseline(Closing):
         if not line:
             raise EngineError(f"the peer ended: {self._last_words()}")
         try:
-            said = json.loads(line)
+            response = json.loads(line)
         except ValueError:
             raise EngineError(f"the peer said no JSON: {line[:200]!r}") from None
-        if "error" in said:
-            message = str(said["error"])
+        if "error" in response:
+            message = str(response["error"])
             if message.startswith(("ModuleNotFoundError", "ImportError")):
                 message = f"{self._python} has no usable llama-cpp-python ({message}); {INSTALL}"
             raise EngineError(message)
-        return said
+        return response
 
     def _last_words(self) -> str:
-        """Its status, and the last line that it wrote to stderr."""
+        """Return its status, and the last line that it wrote to stderr."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GOODBYE_S)
         self._stderr.seek(0)
         lines = self._stderr.read().decode("utf-8", "replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
-        return f"status {self._process.returncode}, {said}"
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
+        return f"status {self._process.returncode}, {last}"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One case: ours, and theirs with each setting. Repetition n of one is next to n of another."""
+    """One case: ours, and the baseline with each setting; repetitions alternate."""
 
     case: Case
     ours: Result
@@ -164,12 +164,12 @@ class Pair:
 
     @property
     def setting(self) -> str:
-        """The setting of theirs that was fastest here."""
+        """The baseline's fastest setting here."""
         return max(self.theirs, key=lambda name: self.theirs[name].median)
 
     @property
     def best(self) -> Result:
-        """Theirs with that setting."""
+        """The baseline's times with that setting."""
         return self.theirs[self.setting]
 
     @property
@@ -222,7 +222,7 @@ class PairedBenchmark:
             yield self.match(case)
 
     def match(self, case: Case) -> Pair:
-        """Measure one case: a first round does not count, and prepares the depth."""
+        """Measure one case after a warm-up round, which prepares the depth."""
         ours = Samples(case)
         theirs = {name: Samples(case) for name in self.peer.settings}
         for n in range(-1, self.repeat):

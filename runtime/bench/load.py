@@ -1,4 +1,4 @@
-"""N agents at once on a server: jobs per hour, latencies, failures, tokens computed twice.
+"""A load of N concurrent agents on a server: jobs per hour, latencies, failures, recomputed tokens.
 
     triplepoint bench serve 8 -m synthetic:qwen3-0.6b:q4_0
     triplepoint bench serve 8 --url http://127.0.0.1:8080
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...interrupts import completed, held
-from .load_client import Asks, Reply
+from .load_client import ChatClient, Reply
 from .load_work import Work
 
 GOOD_TTFT_S, GOOD_TPOT_S = 2.0, 0.1  # what goodput asks for
@@ -26,20 +26,20 @@ GOOD_TTFT_S, GOOD_TPOT_S = 2.0, 0.1  # what goodput asks for
 
 @dataclass
 class Job:
-    """One agent's conversation; seconds from its beginning to its end, and its replies."""
+    """One agent's conversation; seconds from its start to its end, and its replies."""
 
     seconds: float = 0.0
     replies: list[Reply] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
-        """Whether one of its requests was."""
+        """Whether one of its requests failed."""
         return any(reply.error for reply in self.replies)
 
 
 @dataclass
 class Load:
-    """What a server did for all agents.
+    """A server's results for all agents.
 
     Attributes:
         work: what was asked.
@@ -53,22 +53,22 @@ class Load:
 
     @property
     def replies(self) -> list[Reply]:
-        """Of all agents."""
+        """The replies of all agents."""
         return [reply for job in self.jobs for reply in job.replies]
 
     @property
     def jobs_per_hour(self) -> float:
-        """Jobs that came to their end."""
+        """Completed jobs per hour."""
         return 3600.0 * sum(not job.failed for job in self.jobs) / self.seconds
 
     @property
     def failures(self) -> list[str]:
-        """What went wrong, of each request that failed."""
+        """The error of each request that failed."""
         return [reply.error for reply in self.replies if reply.error]
 
     @property
     def good(self) -> float:
-        """Share of the requests asked for that met both goals of goodput."""
+        """Share of the requests that met both goals of goodput."""
         met = [
             not reply.error and reply.ttft_s <= GOOD_TTFT_S and reply.tpot_s <= GOOD_TPOT_S
             for reply in self.replies
@@ -77,15 +77,14 @@ class Load:
 
     @property
     def prompt_tokens(self) -> tuple[int, int]:
-        """Given, and those of them that were computed."""
+        """Prompt tokens, and those of them that were computed."""
         given = sum(reply.prompt for reply in self.replies)
         return given, given - sum(reply.cached for reply in self.replies)
 
     @property
     def new_tokens(self) -> int:
-        """Prompt tokens that a server has to compute which forgets nothing and shares everything:
-        of each agent its last prompt, less the written replies in it, and the system prompt once.
-        """
+        """Prompt tokens of an ideal server that shares everything: each agent's last prompt, less
+        the written replies in it, and the system prompt once."""
         done = [job.replies for job in self.jobs if job.replies]
         whole = sum(replies[-1].prompt - sum(r.written for r in replies[:-1]) for replies in done)
         return max(0, whole - self.work.system * max(0, len(done) - 1))  # 0: no usage was told
@@ -97,11 +96,11 @@ class Load:
 
     @property
     def early(self) -> int:
-        """Replies that ended before they had all the tokens that were asked for."""
+        """Replies that ended before the requested number of tokens."""
         return sum(r.written < self.work.reply for r in self.replies if not r.error)
 
     def quantile(self, what: str, share: float) -> float:
-        """Of ``ttft``, ``tpot`` (of each reply) or ``gap`` (between two pieces), in seconds."""
+        """Return a quantile of ``ttft``, ``tpot`` (of replies) or ``gap`` (of pieces), in s."""
         replies = [reply for reply in self.replies if reply.times]
         if what == "gap":
             found = [b - a for reply in replies for a, b in itertools.pairwise(reply.times)]
@@ -112,11 +111,11 @@ class Load:
         return float(np.quantile(found, share)) if found else 0.0
 
 
-def measure(work: Work, connect: Callable[[], Asks]) -> Load:
-    """Have all agents do their work at once; connect: makes each one's client."""
+def measure(work: Work, connect: Callable[[], ChatClient]) -> Load:
+    """Run all agents at once; connect: makes each one's client."""
     load = Load(work)
     ready, over = threading.Barrier(work.agents + 1), threading.Event()
-    clients: list[Asks] = []
+    clients: list[ChatClient] = []
     with ThreadPoolExecutor(work.agents) as threads:
         try:
             clients += (connect() for _ in range(work.agents))
@@ -142,7 +141,7 @@ def measure(work: Work, connect: Callable[[], Asks]) -> Load:
 
 
 def _job(
-    work: Work, agent: int, client: Asks, ready: threading.Barrier, over: threading.Event
+    work: Work, agent: int, client: ChatClient, ready: threading.Barrier, over: threading.Event
 ) -> Job:
     job, messages = Job(), [{"role": "system", "content": work.prompt}]
     script = list(work.script(agent))

@@ -1,4 +1,4 @@
-"""A client of OpenAI's chat format that costs little: the machine that it measures is its own too.
+"""A cheap client of OpenAI's chat format, since it runs on the machine under test.
 
 The standard library's connections, and events that are read as bytes.
 """
@@ -24,7 +24,7 @@ SILENCE_S = 600.0  # after which a server is given up
 
 @dataclass(slots=True)
 class Reply:
-    """What came of one request.
+    """The result of one request.
 
     Attributes:
         asked, ended: when, by `time.perf_counter`.
@@ -48,7 +48,7 @@ class Reply:
 
     @property
     def ttft_s(self) -> float:
-        """To its first piece."""
+        """Seconds to its first piece."""
         return self.times[0] - self.asked if self.times else self.ended - self.asked
 
     @property
@@ -59,19 +59,19 @@ class Reply:
         return (self.times[-1] - self.times[0]) / (self.written - 1)
 
 
-class Asks(Protocol):
-    """Answers an agent's messages."""
+class ChatClient(Protocol):
+    """The protocol of clients that answer an agent's messages."""
 
-    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
-        """A reply of at most `most` tokens."""
+    def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
+        """Return a reply of at most `max_tokens` tokens."""
         ...
 
     def stop(self) -> None:
-        """End the reply that is on its way, from another thread."""
+        """Cancel the current reply, from another thread."""
         ...
 
     def close(self) -> None:
-        """Let go of what it has."""
+        """Release its resources."""
         ...
 
 
@@ -99,11 +99,11 @@ class HttpClient:
         self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=SILENCE_S)
         self._socket: socket.socket | None = None
 
-    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
-        """See `Asks.ask`."""
+    def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
+        """Request a reply: see `Client.ask`."""
         body = {
             "messages": list(messages),
-            "max_tokens": most,
+            "max_tokens": max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
             **self._options,
@@ -124,8 +124,8 @@ class HttpClient:
 
     def _read(self, answer: http.client.HTTPResponse, reply: Reply) -> None:
         if answer.status != 200:
-            said = answer.read().decode("utf-8", "replace")
-            reply.error = f"HTTP {answer.status}: {said[:200]}"
+            message = answer.read().decode("utf-8", "replace")
+            reply.error = f"HTTP {answer.status}: {message[:200]}"
             return
         ended = False
         reader = EventReader()
@@ -141,18 +141,18 @@ class HttpClient:
             reply.error = "the stream broke off"
 
     def stop(self) -> None:
-        """See `Asks.stop`."""
+        """Cancel the reply: see `Client.stop`."""
         if self._socket is not None:
             with suppress(OSError):  # it was closed already
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """See `Asks.close`."""
+        """Close the connection: see `Client.close`."""
         self._connection.close()
 
 
 def _take(chunk: dict[str, Any], reply: Reply, now: float) -> None:
-    """Take one event of a stream."""
+    """Process one event of a stream."""
     if "error" in chunk:
         reply.error = str(chunk["error"])[:200]
     for choice in chunk.get("choices", ()):
@@ -171,7 +171,7 @@ def _take(chunk: dict[str, Any], reply: Reply, now: float) -> None:
 
 
 def model_of(url: str, key: str | None = None) -> str:
-    """The first model that a server lists.
+    """Return the first model that a server lists.
 
     Raises:
         EngineError: it cannot be reached, or lists none.
@@ -182,13 +182,13 @@ def model_of(url: str, key: str | None = None) -> str:
         path = client._path.replace("chat/completions", "models")
         connection.request("GET", path, headers=client._headers)
         answer = connection.getresponse()
-        said = answer.read()
+        body = answer.read()
         if answer.status != 200:
-            why = f"HTTP {answer.status}: {said.decode('utf-8', 'replace')[:200]}"
+            why = f"HTTP {answer.status}: {body.decode('utf-8', 'replace')[:200]}"
             if answer.status in (401, 403):
                 why += "; TRIPLEPOINT_API_KEY holds the key"
             raise EngineError(f"{url} does not list its models: {why}")
-        return str(json.loads(said)["data"][0]["id"])
+        return str(json.loads(body)["data"][0]["id"])
     except _BROKEN as error:
         raise EngineError(f"no server with a model answers at {url}: {error}") from None
     finally:

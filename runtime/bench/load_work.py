@@ -1,4 +1,4 @@
-"""What agents ask of a server: made-up conversations that are the same for every server.
+"""The agents' requests to a server: generated conversations, the same for every server.
 
 Every agent has the same system prompt and a question of its own. Each of its turns is one reply of
 the server, then come a pause as long as a tool takes and that tool's result. Words are common ones,
@@ -36,7 +36,7 @@ thing whole hear example heard several change answer room sea against top turned
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """How much each agent asks for; with the same seed always the same.
+    """The amount of work of each agent; deterministic by seed.
 
     Attributes:
         agents: how many work at once.
@@ -70,7 +70,7 @@ class Work:
         return _text(random.Random(f"{self.seed} system"), self.system)
 
     def script(self, agent: int) -> Iterator[tuple[float, str]]:
-        """An agent's messages: its question, then results; before each, seconds of pause."""
+        """Return an agent's messages: its question, then results; before each, seconds of pause."""
         chance = random.Random(f"{self.seed} agent {agent}")
         yield 0.0, _text(chance, QUESTION)
         for _ in range(self.turns - 1):
@@ -80,7 +80,7 @@ class Work:
             yield chance.choice(self.pauses), _text(chance, words)
 
     def check_room(self, context: int, count: Callable[[str], int]) -> None:
-        """Refuse a context that the mean conversation does not fit; count: the tokens of a text.
+        """Refuse a context that the mean conversation does not fit; count: tokens of a text.
 
         One that is longer than most may still fail, which is counted.
 

@@ -46,12 +46,12 @@ class Checked:
 
     @property
     def error(self) -> float:
-        """How far the prediction was off: 0.1 for 10 % too much."""
+        """Relative error of the prediction: 0.1 for 10 % too much."""
         return self.expected.seconds / self.seconds - 1
 
     @property
     def error_kept(self) -> float:
-        """The same of the prediction with the calibration's limits."""
+        """Relative error of the prediction with the calibration's limits."""
         return self.kept.seconds / self.seconds - 1
 
 
@@ -62,7 +62,7 @@ def check(
     repeat: int = 3,
     limits: RooflineProbe | None = None,
 ) -> Iterator[Checked]:
-    """Measure tokens and KV lengths `points` and hold them against what is predicted.
+    """Measure the points, tokens and KV lengths, and compare them with their predictions.
 
     Raises:
         EngineError: a point does not fit the context.
@@ -73,7 +73,7 @@ def check(
         samples = sampler.take(todo, repeat, TRIES)
         middle = sorted(samples, key=lambda s: s.wall_s)[len(samples) // 2]
         before = middle.before or middle.machine
-        kept_expectation = found.estimate(engine.loaded.cost, middle.tokens, middle.start)
+        calibrated = found.estimate(engine.loaded.cost, middle.tokens, middle.start)
         expected = found.estimate(
             engine.loaded.cost, middle.tokens, middle.start, probed(found, before)
         )
@@ -82,7 +82,7 @@ def check(
         yield Checked(
             *cases[todo],
             expected,
-            kept_expectation,
+            calibrated,
             middle.wall_s,
             seen.bound,
             before.read_gbps["DRAM"],
@@ -91,7 +91,7 @@ def check(
 
 
 def probed(found: Calibration, now: MachineProfile) -> MachineProfile:
-    """The calibration's machine with the limits of another moment.
+    """Return the calibration's machine with the limits of another moment.
 
     A neighbor may take memory's bandwidth, the last cache, or the other half of a core, within
     minutes. What a barrier costs is the calibration's own.

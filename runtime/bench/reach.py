@@ -1,4 +1,4 @@
-"""How well-known models would run on this machine, before anything is downloaded.
+"""The expected speed of well-known models on this machine, before a download.
 
 A model's shape and types give what a pass has to read and multiply (`costs.py`), this machine's
 measured limits how long that takes. What kernels reach of the limits is the calibration's where one
@@ -19,7 +19,7 @@ from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.kernels.panels import FORMATS
 from ...jit.targets import TARGETS
 from ..engine.model.model_cost import Sized, size_up
-from ..forward.kv import kept
+from ..forward.kv import resident_positions
 from ..hub.aliases import KnownModel, known_models
 from ..physics import calibration
 from ..physics.costs import ModelCost
@@ -43,7 +43,7 @@ _CHUNK = 512  # tokens of a pass, as engines choose it as a rule
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What is to be expected of a model here.
+    """The expected speed of a model here.
 
     Attributes:
         ttft_s: seconds from a prompt of `PROMPT` tokens to the first token of the answer.
@@ -61,7 +61,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What is to be expected of a model here.
+    """The expected fit and speed of a model here.
 
     Attributes:
         parameters: how many weights it has, embeddings and all experts among them.
@@ -85,26 +85,26 @@ class Reach:
 def reach(
     machine: MachineProfile, available: int, models: Iterable[KnownModel] | None = None
 ) -> list[Reach]:
-    """What is to be expected of `models` (all that are known) with so many bytes of memory."""
+    """Estimate `models` (all known ones by default) with so many bytes of memory."""
     return [_reach(model, machine, available) for model in models or known_models()]
 
 
 def best(found: Sequence[Reach]) -> Reach | None:
-    """The best choice of those that fit, call tools and write `FLUENT` tokens a second."""
+    """Return the best choice of those that fit, call tools and write `FLUENT` tokens a second."""
     models = {one.model.alias: one for one in found}
     order = (models[model.alias] for model in _preferred([one.model for one in found]))
     return next(filter(_is_good, order), None)
 
 
 def best_here(machine: MachineProfile, available: int) -> Reach | None:
-    """The same of all that are known, without a look at those that others are preferred to."""
+    """Return the best choice of all known models, without estimates of less preferred ones."""
     order = (_reach(model, machine, available) for model in _preferred(known_models()))
     return next(filter(_is_good, order), None)
 
 
 def _preferred(models: Sequence[KnownModel]) -> list[KnownModel]:
-    """Those that are at most `YEAR` older than the newest, then the others; those with the most
-    weights first. Files tell less: a type that a model was trained for takes less room."""
+    """Order by preference: models at most `YEAR` older than the newest first, then by weights, most
+    first. File sizes mislead: a type that a model was trained for takes less room."""
     newest = max((_month(model.date) for model in models), default=0)
 
     def rank(model: KnownModel) -> tuple[bool, int]:
@@ -118,7 +118,7 @@ def _is_good(one: Reach) -> bool:
 
 
 def cost_of(model: KnownModel, lanes: int, kv: KVFormat = KV) -> ModelCost:
-    """What a pass costs, as `Engine.cost` would have it on a target of so many lanes."""
+    """Return the cost of a pass, as `Engine.cost` has it on a target of so many lanes."""
     synthetic = _synthetic(model)
     if not _alike(model):
         return sized(synthetic, lanes, kv).cost
@@ -157,7 +157,7 @@ def cost_of(model: KnownModel, lanes: int, kv: KVFormat = KV) -> ModelCost:
 
 
 def sized(model: SyntheticModel, lanes: int, kv: KVFormat = KV) -> Sized:
-    """A model of such a shape by its header: what layers have that are not all alike."""
+    """Return the sizes from a header without weights: layers may differ."""
     from ..gguf.open import open_gguf
 
     target = next(one for one in TARGETS.values() if one.lanes == lanes)
@@ -169,13 +169,13 @@ def sized(model: SyntheticModel, lanes: int, kv: KVFormat = KV) -> Sized:
 
 
 def usual_passes(cost: ModelCost) -> Passes:
-    """How engines cut their work as a rule."""
+    """Return the usual partition into passes."""
     tile = token_tile(cost.heads // cost.kv_heads)
     return Passes(_CHUNK, tile, 5 * cost.layers + 4, 8 * cost.layers + 4)
 
 
 def here() -> MachineProfile:
-    """This machine's limits with all its cores; half a second when they are not known yet."""
+    """Return this machine's limits with all cores; half a second if not known yet."""
     from ...jit.compile import Library
     from ...jit.pool import Pool
     from ...jit.targets import chosen
@@ -188,7 +188,7 @@ def here() -> MachineProfile:
 
 
 def known_here(target: str | None = None) -> MachineProfile | None:
-    """This machine's limits with all its cores; None if they were never measured."""
+    """Return this machine's limits with all its cores; None if they were never measured."""
     from ...jit.targets import named
     from ..physics import machine
 
@@ -196,7 +196,7 @@ def known_here(target: str | None = None) -> MachineProfile | None:
 
 
 def speed(cost: ModelCost, machine: MachineProfile) -> Speed:
-    """What a model that costs so much, with a cache in `KV`, is expected to reach."""
+    """Estimate the speed of a model of this cost, with a cache in `KV`."""
     known = calibration.load(calibration.path_of(cost, machine, KV))
     usual = usual_passes(cost)
 
@@ -224,7 +224,7 @@ def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
         one = sized(synthetic, lanes)
         cost, state, weights = one.cost, one.state, one.packed
         window, near = one.layout.window, one.layout.near_share
-    cached = round(kept(CONTEXT, window, near) * cost.kv_bytes)
+    cached = round(resident_positions(CONTEXT, window, near) * cost.kv_bytes)
     # The vocabulary, and in mixtures that `synthetic:` does not have, wider types.
     more = max(0, model.nbytes - synthetic.nbytes())
     memory = weights + more + cached + state + _OVERHEAD
@@ -254,6 +254,6 @@ def _alike(model: KnownModel) -> bool:
 
 
 def _month(date: str) -> int:
-    """Months since the year 0, of a date like ``2026-04``."""
+    """Return the months since the year 0, of a date like ``2026-04``."""
     year, _, month = date.partition("-")
     return 12 * int(year) + int(month)

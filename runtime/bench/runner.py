@@ -1,4 +1,4 @@
-"""Speed of a model on this machine, in the rows of llama.cpp's ``llama-bench``.
+"""The speed of a model on this machine, in the rows of llama.cpp's ``llama-bench``.
 
 ``pp512`` is a prefill of 512 random tokens, ``tg32`` a decode of 32; ``@ d2048`` means with that
 many tokens in the KV cache already. Only the passes are timed: no tokenizing, no text, no grammar.
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from ..engine.session import Session
     from ..physics.machine import MachineProfile, RooflineProbe
 
-LEAST_PASS = 512  # tokens for each read of the weights in the least time, however they are cut
+MIN_PASS = 512  # tokens for each read of the weights in the least time, however they are cut
 # What a pass spends its time on.
 PARTS = ("products", "attention", "rope", "prepare", "other", "barriers", "outside")
 
 
 def case_of(name: str) -> Case:
-    """The case that a name such as ``pp512``, ``tg32@1024`` or ``tg32 @ d1024`` stands for.
+    """Parse a case such as ``pp512``, ``tg32@1024`` or ``tg32 @ d1024``.
 
     Raises:
         ValueError: it is not such a name.
@@ -44,7 +44,7 @@ def case_of(name: str) -> Case:
 
 
 def cases(prompts: Sequence[int], generates: Sequence[int], depths: Sequence[int]) -> list[Case]:
-    """The cases in llama-bench's order: all tests at the first depth, then at the next."""
+    """Return the cases in llama-bench's order: all tests at the first depth, then the next."""
     return [
         case
         for depth in depths or (0,)
@@ -100,7 +100,7 @@ class Result:
 
 
 def spent(session: Session) -> dict[str, float]:
-    """Where the time of a session's last phase went: shares of the threads' time, by `PARTS`.
+    """Return the shares of threads' time in a session's last phase, by `PARTS`.
 
     The ops' own stamps give work and waiting; what no op has had is `outside`: Python, and
     threads on their way into a pass.
@@ -119,7 +119,7 @@ def spent(session: Session) -> dict[str, float]:
 
 
 def part_of(kernel: str) -> str:
-    """The one of `PARTS` that a kernel belongs to."""
+    """Return the one of `PARTS` that a kernel belongs to."""
     if kernel.startswith("gemm"):
         return "products"
     if kernel.startswith("attention"):
@@ -130,7 +130,7 @@ def part_of(kernel: str) -> str:
 
 @dataclass
 class Samples:
-    """What a case's repetitions give while it is measured."""
+    """The samples of a case's repetitions."""
 
     case: Case
     seconds: list[float] = field(default_factory=list)
@@ -138,7 +138,7 @@ class Samples:
     spent: list[dict[str, float]] = field(default_factory=list)
 
     def result(self, engine: Engine) -> Result:
-        """The times, and beside each the least that the limits around it allowed."""
+        """Return the times, and the minimum that the limits around each allowed."""
         needed = [least(engine, self.case, limits) for limits in self.limits]
         bounds = [n.level if n.memory_s > n.compute_s else "compute" for n in needed]
         return Result(
@@ -156,7 +156,7 @@ class Samples:
 def run(
     engine: Engine, todo: Sequence[Case], *, repeat: int = 5, limits: RooflineProbe | None = None
 ) -> Iterator[Result]:
-    """Measure the cases one after another, each with a first repetition that does not count.
+    """Measure the cases one after another, each after a warm-up.
 
     Raises:
         EngineError: a case is longer than the model's context.
@@ -186,7 +186,7 @@ def _measured(
 
 
 def least(engine: Engine, case: Case, limits: MachineProfile) -> Prediction:
-    """The least times that the limits allow for what the model needs in a case.
+    """Return the minimum times that the limits allow for a case.
 
     That is every weight once a pass, every cached key and value once a pass, and no barrier.
     """
@@ -195,8 +195,8 @@ def least(engine: Engine, case: Case, limits: MachineProfile) -> Prediction:
         total = decode_cost(cost, case.start, case.generate, barriers=0)
         return predict(total, cost, limits, case.generate)
     total, passes = PassCost(), 0
-    for at in range(0, case.prompt, LEAST_PASS):
-        tokens = min(LEAST_PASS, case.prompt - at)
+    for at in range(0, case.prompt, MIN_PASS):
+        tokens = min(MIN_PASS, case.prompt - at)
         last = int(at + tokens == case.prompt)
         total += pass_cost(cost, tokens, case.start + at, last, barriers=0, tile=tokens)
         passes += 1

@@ -1,1 +1,1 @@
-"""Checkpoints of other tools become GGUF files; GGUF files change their types."""
+"""Conversion of other tools' checkpoints to GGUF files."""

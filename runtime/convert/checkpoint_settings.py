@@ -1,4 +1,4 @@
-"""What a checkpoint's `config.json` says, in GGUF's terms."""
+"""The settings of a checkpoint's `config.json` as GGUF metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Value = bool | int | float | str | list[bool] | list[int]
 
 @dataclass(slots=True)
 class CheckpointSettings:
-    """What a configuration says, in GGUF's terms.
+    """A configuration in GGUF's terms.
 
     Attributes:
         width: of x; heads, kv_heads, head_dim: attention's shape; rotated: dims of a head that are
@@ -47,6 +47,6 @@ class CheckpointSettings:
     mtp: int = 0
 
     def dense_name(self, tensor: str) -> str:
-        """The name of what a mixture calls a shared expert, in a model without a mixture."""
+        """Return the dense name of a tensor that mixtures call a shared expert."""
         dense = self.architecture == "granitehybrid" and not self.experts
         return tensor.replace("_shexp.", ".") if dense else tensor

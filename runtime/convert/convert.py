@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint becomes a GGUF file, one tensor at a time."""
+"""Convert a Hugging Face checkpoint to a GGUF file, one tensor at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TYPES = ("auto", "f32", "f16", "bf16", "q8_0")
 
 @dataclass(slots=True)
 class Conversion:
-    """What `convert` did.
+    """The result of `convert`.
 
     Attributes:
         kind: type of the matrices; types: number of tensors of each type.
@@ -49,13 +49,13 @@ class Conversion:
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return JSON-compatible values."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """One tensor on its way: what it is made from, and its shape and type in the file."""
+    """A tensor to convert: its sources, and its shape and type in the file."""
 
     mapped: MappedTensor
     sources: list[Stored]
@@ -71,7 +71,7 @@ def convert(
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Conversion:
-    """Write the checkpoint in `folder` as the GGUF file `target`, which appears when it is whole.
+    """Write the checkpoint in `folder` as the GGUF file `target`, which appears when complete.
 
     Needed are config.json, safetensors, and tokenizer.json or tokenizer.model. Memory stays near
     the size of one tensor. Weights in MXFP4 (gpt-oss) stay what they are, whatever `kind` says.
@@ -127,12 +127,12 @@ def convert(
 
 
 def _check_quantization(folder: Path, config: dict[str, Any]) -> None:
-    """Raises UnsupportedModelError where weights are quantized, but for MXFP4."""
+    """Refuse quantized weights other than MXFP4 with UnsupportedModelError."""
     found = config.get("quantization_config")
     if not found or (isinstance(found, dict) and found.get("quant_method") == "mxfp4"):
         return
-    said = found if isinstance(found, dict) else {}
-    names = [said.get(key) for key in ("quant_method", "quant_algo", "format")]
+    settings = found if isinstance(found, dict) else {}
+    names = [settings.get(key) for key in ("quant_method", "quant_algo", "format")]
     method = ", ".join(str(name) for name in names if name) or "an unknown method"
     raise UnsupportedModelError(
         f"{folder} is already quantized ({method}); use the original (of such weights only "
@@ -177,7 +177,7 @@ def _planned(mapped: MappedTensor, checkpoint: Checkpoint, chosen: GGMLType) -> 
 
 
 def _pieces(tensor: _Planned, checkpoint: Checkpoint, maker: RowMaker) -> Iterator[np.ndarray]:
-    """The bytes of one tensor; experts come one after the other."""
+    """Yield the bytes of one tensor, expert by expert."""
     mapped = tensor.mapped
     if not tensor.sources:
         yield np.ascontiguousarray(mapped.make([]), np.float32).view(np.uint8).ravel()
@@ -199,7 +199,7 @@ def _pieces(tensor: _Planned, checkpoint: Checkpoint, maker: RowMaker) -> Iterat
 
 
 def _mxfp4(mapped: MappedTensor, source: Stored, checkpoint: Checkpoint) -> Iterator[np.ndarray]:
-    """The blocks of one expert after the other: an exponent, then weights n and n + 16 a byte.
+    """Yield one expert's blocks after the other: an exponent, then weights n and n + 16 a byte.
 
     In the checkpoint a byte has the weights 2 n and 2 n + 1.
     """
@@ -218,7 +218,7 @@ def _mxfp4(mapped: MappedTensor, source: Stored, checkpoint: Checkpoint) -> Iter
 
 
 def _single(array: np.ndarray, kind: GGMLType) -> np.ndarray:
-    """Values as float32."""
+    """Return values as float32."""
     if kind is GGMLType.BF16:
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32)
@@ -235,7 +235,7 @@ _SAMPLING: dict[str, tuple[str, type[int] | type[float]]] = {
 
 
 def _sampling(folder: Path) -> dict[str, int | float]:
-    """How tokens are to be picked by default; nothing where the checkpoint does not say so."""
+    """Return the default sampling; nothing where the checkpoint does not specify it."""
     path = folder / "generation_config.json"
     given = read_json(path) if path.exists() else {}
     if given.get("do_sample") is not True:

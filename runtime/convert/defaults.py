@@ -1,4 +1,4 @@
-"""What transformers takes where a configuration says nothing."""
+"""The defaults of transformers for settings that a configuration omits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _GEMMA_DEFAULTS: dict[str, dict[str, Any]] = {
         },
     },
 }
-_NONE_SAID = ("attn_logit_softcapping", "final_logit_softcapping", "sliding_window")  # by null
+_NULLABLE = ("attn_logit_softcapping", "final_logit_softcapping", "sliding_window")  # by null
 # Without sizes a model is refused; without these two it would run, and be another one.
 _EPSILON = 1e-6
 _EPSILONS = dict.fromkeys(
@@ -96,14 +96,14 @@ _ROPE: dict[str, dict[str, Any]] = {
 
 
 def with_defaults(c: dict[str, Any], architecture: str) -> dict[str, Any]:
-    """A configuration, with what it leaves out."""
+    """Return a configuration with its omitted settings filled in."""
     if architecture in _GEMMA_DEFAULTS:
-        said = {k: v for k, v in c.items() if v is not None or k in _NONE_SAID}
-        return _GEMMA_DEFAULTS[architecture] | said
+        present = {k: v for k, v in c.items() if v is not None or k in _NULLABLE}
+        return _GEMMA_DEFAULTS[architecture] | present
     if c["model_type"] == "glm4_moe_lite":
         c = {"routed_scaling_factor": 1.8} | c  # null is 1
-    said_any = any(c.get(k) for k in ("rope_parameters", "rope_scaling"))
-    if c["model_type"] in _ROPE and not said_any:
+    has_rope = any(c.get(k) for k in ("rope_parameters", "rope_scaling"))
+    if c["model_type"] in _ROPE and not has_rope:
         c = c | {"rope_parameters": _ROPE[c["model_type"]]}
     if c["model_type"] in _BASES and c.get("rope_theta") is None:
         return c | {"rope_theta": _BASES[c["model_type"]]}
@@ -111,7 +111,7 @@ def with_defaults(c: dict[str, Any], architecture: str) -> dict[str, Any]:
 
 
 def norm_epsilon(c: dict[str, Any], architecture: str) -> float:
-    """What is added below the root of a norm."""
+    """Return the epsilon of a norm."""
     key = "norm_eps" if architecture.startswith("lfm2") else "rms_norm_eps"
     value = c.get(key)
     return float(_EPSILONS.get(c["model_type"], _EPSILON) if value is None else value)

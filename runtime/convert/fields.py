@@ -1,4 +1,4 @@
-"""Values of a checkpoint's configuration: checked, or refused by name."""
+"""Checked values of a checkpoint's configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...errors import ModelError, UnsupportedModelError
 
 
 def whole(c: dict[str, Any], key: str) -> int:
-    """The whole number above 0 at a key."""
+    """Return the whole number above 0 at a key."""
     value = c.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ModelError(f"config.json: {key} must be a whole number above 0, is {value!r}")
@@ -16,13 +16,13 @@ def whole(c: dict[str, Any], key: str) -> int:
 
 
 def refuse_set(c: dict[str, Any], *keys: str) -> None:
-    """Raise UnsupportedModelError if one of the keys has a value that asks for anything."""
+    """Raise UnsupportedModelError if one of the keys has a value that enables something."""
     for key in keys:
         if c.get(key):
             refuse(c, key, c[key])
 
 
 def refuse(c: dict[str, Any], what: str, value: object) -> NoReturn:
-    """Raise UnsupportedModelError: a setting has a value that cannot be done."""
+    """Raise UnsupportedModelError for a setting whose value is not supported."""
     raise UnsupportedModelError(f"config.json of a {c['model_type']}: {what} = {value!r} is not "
                                 f"supported")  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a file could say and the engine could not run, told before the file is written."""
+"""Limits of the engine's loader, checked before a file is written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LATENT_STEPS = {
 }
 # The same in `models/qwen35.py`, `mamba.py` and `lfm2.py`: of heads, states and channels.
 _RECURRENT_STEP = 16
-_SAID = {
+_NAMES = {
     "attention.key_length": "head_dim",
     "attention.key_length_swa": "head_dim of sliding attention",
     "attention.kv_lora_rank": "kv_lora_rank",
@@ -48,7 +48,7 @@ def check_limits(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if c.get("attention_bias") and s.architecture in _NO_ATTENTION_BIAS:
         refuse(c, "attention_bias", c["attention_bias"])
     latent = s.architecture == "deepseek2"
-    sizes = {key: s.metadata.get(f"{s.architecture}.{key}", 0) for key in _SAID}
+    sizes = {key: s.metadata.get(f"{s.architecture}.{key}", 0) for key in _NAMES}
     steps = _LATENT_STEPS if latent else _STEPS
     if latent:
         sizes["queries"] = s.heads * int(str(sizes["attention.key_length_mla"]))
@@ -59,13 +59,13 @@ def check_limits(s: CheckpointSettings, c: dict[str, Any]) -> None:
         size = sizes[key]
         if isinstance(size, int) and size % step:
             raise UnsupportedModelError(
-                f"config.json of a {c['model_type']}: {_SAID.get(key, key)} = {size} is not "
+                f"config.json of a {c['model_type']}: {_NAMES.get(key, key)} = {size} is not "
                 f"supported: it must be a multiple of {step}"
             )
 
 
 def _recurrent_sizes(s: CheckpointSettings) -> dict[str, int]:
-    """Sizes of recurrent layers by what they are of; none of a model without such layers."""
+    """Return the sizes of recurrent layers by name; none for models without such layers."""
     if f"{s.architecture}.shortconv.l_cache" in s.metadata:
         return {"hidden_size": s.width}
     inner, heads, state = (

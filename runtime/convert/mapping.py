@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints in GGUF's terms: which tensor becomes which, and how its rows lie.
+"""The mapping of a Hugging Face checkpoint's tensors to GGUF: names and row order.
 
     mapping = map_checkpoint(json.load(open("config.json")), names_in_the_checkpoint)
     mapping.architecture        what `general.architecture` must say
@@ -24,7 +24,7 @@ import numpy as np
 from ...errors import ModelError
 from . import mtp
 from .checkpoint_settings import CheckpointSettings, Value
-from .names import View, places
+from .names import View, mappings
 from .recurrent import Change, change_of
 from .rope import frequency_factors
 from .settings import read_settings
@@ -32,7 +32,7 @@ from .settings import read_settings
 
 @dataclass(frozen=True, slots=True)
 class MappedTensor:
-    """One tensor of the GGUF file.
+    """A tensor of the GGUF file.
 
     Attributes:
         name: in the GGUF file.
@@ -65,7 +65,7 @@ class MappedTensor:
         return self.plus_one or (self.change is not None and self.change.decays)
 
     def shape(self, sources: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """Its shape (rows first), from those of its sources."""
+        """Return its shape (rows first), from those of its sources."""
         if self.constant is not None:
             return self.constant.shape
         one = tuple(int(n) for n in sources[0])
@@ -76,7 +76,7 @@ class MappedTensor:
         return (len(sources), *one) if self._stacked else one
 
     def make(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """Its values from those of its sources, in their dtype.
+        """Return its values from those of its sources, in their dtype.
 
         Any dtype will do, raw bits of bfloat16 as uint16 too; only where `needs_floats` says so
         they must be floats.
@@ -101,7 +101,7 @@ class MappedTensor:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMapping:
-    """What `map_checkpoint` found.
+    """The result of `map_checkpoint`.
 
     Attributes:
         unused: names of the checkpoint that have no place in the file: vision towers, a copy of
@@ -115,7 +115,7 @@ class CheckpointMapping:
 
 
 def map_checkpoint(config: dict[str, Any], names: Collection[str]) -> CheckpointMapping:
-    """The GGUF side of a checkpoint with this `config.json` and tensors of these names.
+    """Map a checkpoint with this `config.json` and tensors of these names to GGUF.
 
     Raises:
         UnsupportedModelError: the model type, or something that its configuration asks for, is not
@@ -130,20 +130,20 @@ def map_checkpoint(config: dict[str, Any], names: Collection[str]) -> Checkpoint
     unread = settings.unread | ({"output.weight"} if tied else set())
     mtp.add(names, settings)
     for name in names:
-        found = places(mtp.renamed(name, settings), settings.architecture)
+        found = mappings(mtp.renamed(name, settings), settings.architecture)
         if not found or mtp.left_out(name, settings) or found[0].tensor in unread:
             unused.append(name)
             continue
-        for place, expert, own in found:
-            place = settings.dense_name(place)
-            view = own or settings.views.get(place.partition(".")[2].partition(".")[2])
-            if expert in sources.setdefault(place, {}):
-                raise ModelError(f"two tensors for {place}: {sources[place][expert]} and {name}")
-            sources[place][expert] = name
+        for target, expert, own in found:
+            target = settings.dense_name(target)
+            view = own or settings.views.get(target.partition(".")[2].partition(".")[2])
+            if expert in sources.setdefault(target, {}):
+                raise ModelError(f"two tensors for {target}: {sources[target][expert]} and {name}")
+            sources[target][expert] = name
             if view:
-                views[place] = view
+                views[target] = view
     tensors = [
-        _tensor(place, found, settings, views.get(place)) for place, found in sources.items()
+        _tensor(target, found, settings, views.get(target)) for target, found in sources.items()
     ]
     for name, values in frequency_factors(settings).items():
         tensors.append(MappedTensor(name, (), constant=values))
@@ -159,14 +159,14 @@ def map_checkpoint(config: dict[str, Any], names: Collection[str]) -> Checkpoint
 
 
 def _untied(config: dict[str, Any]) -> bool:
-    """Whether a configuration says, and nowhere denies, that the output head is no copy."""
+    """Return whether a configuration declares an output head of its own, without contradiction."""
     parts = (config, config.get("text_config") or {})
     found = [part.get(key) for part in parts for key in ("tie_word_embeddings", "tie_embedding")]
     return False in found and True not in found
 
 
 def adjacent_pairs(weight: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of queries or keys in the order that llama's GGUF files have them.
+    """Reorder rows of queries or keys as llama's GGUF files have them.
 
     Checkpoints rotate dim i of a head with dim i + head_dim / 2, those files dim 2 i with 2 i + 1:
     of each head the rows 0, h/2, 1, h/2 + 1, … are taken. weight: [heads * head_dim, …].
@@ -181,27 +181,27 @@ ADJACENT = ("llama", "smollm3", "granite", "granitehybrid", "mistral3")  # pairs
 
 
 def _tensor(
-    place: str, found: dict[int | None, str], settings: CheckpointSettings, view: View | None
+    target: str, found: dict[int | None, str], settings: CheckpointSettings, view: View | None
 ) -> MappedTensor:
     numbers = sorted(n for n in found if n is not None)
     if None not in found and numbers != list(range(settings.experts)):
         count, wanted = len(found), settings.experts
-        raise ModelError(f"{place} needs {wanted} tensors, the checkpoint has {count} of them")
+        raise ModelError(f"{target} needs {wanted} tensors, the checkpoint has {count} of them")
     ordered = tuple(found[n] for n in numbers) or (found[None],)
     heads = 0
     if settings.architecture in ADJACENT:
-        part = place.split(".")[-2]
+        part = target.split(".")[-2]
         heads = {"attn_q": settings.heads, "attn_k": settings.kv_heads}.get(part, 0)
     adds = settings.architecture in ("gemma2", "gemma3") or settings.delta is not None
-    plus_one = adds and place.endswith("norm.weight") and not place.endswith("ssm_norm.weight")
-    change = change_of(place, settings)
+    plus_one = adds and target.endswith("norm.weight") and not target.endswith("ssm_norm.weight")
+    change = change_of(target, settings)
     return MappedTensor(
-        place, ordered, heads, plus_one, view=view, change=change, width=settings.width
+        target, ordered, heads, plus_one, view=view, change=change, width=settings.width
     )
 
 
 def _check_complete(have: set[str], settings: CheckpointSettings) -> None:
-    """Whether every layer has what the first one of its kind has, and the rest is there."""
+    """Check that all layers of a kind have the same tensors, and that the rest exists."""
     first: dict[str, set[str]] = {}
     last_norm = "token_embd_norm" if settings.architecture.startswith("lfm2") else "output_norm"
     wanted = {"token_embd.weight", f"{last_norm}.weight"}
@@ -220,7 +220,7 @@ def _check_complete(have: set[str], settings: CheckpointSettings) -> None:
 
 
 def _order(name: str) -> tuple[int, int]:
-    """Embedding, constants, layers, output: as they are read."""
+    """Return the sort key of read order: embedding, constants, layers, output."""
     if name.startswith("blk."):
         return 2, int(name.split(".")[1])
     last = {"output_norm.weight": 3, "token_embd_norm.weight": 3, "output.weight": 4}

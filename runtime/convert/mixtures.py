@@ -11,7 +11,7 @@ SIGMOID = 2  # of `expert_gating_func`
 
 
 def add_experts(s: CheckpointSettings, c: dict[str, Any], width: str, shared: str = "") -> None:
-    """How many experts there are, and how wide; width, shared: keys of the configuration."""
+    """Add the number of experts and their width; width, shared: keys of the configuration."""
     a, m = s.architecture, s.metadata
     s.experts = whole(c, "num_experts")
     m[f"{a}.expert_count"] = s.experts
@@ -22,13 +22,13 @@ def add_experts(s: CheckpointSettings, c: dict[str, Any], width: str, shared: st
 
 
 def add_groups(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """Groups of experts, of which a token takes some."""
+    """Add groups of experts, of which a token uses some."""
     s.metadata[f"{s.architecture}.expert_group_count"] = int(c.get("n_group") or 1)
     s.metadata[f"{s.architecture}.expert_group_used_count"] = int(c.get("topk_group") or 1)
 
 
 def add_dense_layers(s: CheckpointSettings, c: dict[str, Any], usual: int) -> None:
-    """Dense layers before those with experts; `usual` where nothing is said by layer."""
+    """Add the dense layers before those with experts; `usual` where no key gives them by layer."""
     sparse = [kind != "dense" for kind in c.get("mlp_layer_types") or []]
     dense = sparse.index(True) if True in sparse else usual
     if not all(sparse[dense:]):
@@ -38,7 +38,7 @@ def add_dense_layers(s: CheckpointSettings, c: dict[str, Any], usual: int) -> No
 
 
 def refuse_other_mixtures(c: dict[str, Any], *, normed: bool) -> None:
-    """Refuse experts whose weights do not add up to 1, and dense layers among sparse ones.
+    """Refuse experts whose weights do not sum to 1, and dense layers among sparse ones.
 
     normed: whether they add up to 1 where nothing is said.
     """

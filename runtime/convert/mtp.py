@@ -1,4 +1,4 @@
-"""Layers of a checkpoint that only draft (multi-token prediction): blocks behind the last one.
+"""Draft layers of a checkpoint (multi-token prediction): blocks after the last layer.
 
 A file has them as llama.cpp's converter writes them: `blk.L.nextn.*` beside the tensors of a layer,
 counted in `block_count` and in `nextn_predict_layers`. Qwen keeps them apart (`mtp.*`), GLM and
@@ -20,14 +20,14 @@ _OUTSIDE = {
     "pre_fc_norm_hidden": "nextn.hnorm",
     "norm": "nextn.shared_head_norm",
 }
-_APART = re.compile(r"(?:^|\.)mtp\.(?:layers\.(\d+)\.(.+)|(\w+)\.weight)")
+_SEPARATE = re.compile(r"(?:^|\.)mtp\.(?:layers\.(\d+)\.(.+)|(\w+)\.weight)")
 _BEHIND = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _NEEDED = ("eh_proj", "enorm", "hnorm")
 
 
 def renamed(name: str, s: CheckpointSettings) -> str:
-    """A tensor's name, that of one in a layer behind the last where it is of a block apart."""
-    found = _APART.search(name) if s.mtp else None
+    """Return a tensor's name; one of a separate draft block becomes that of a last layer."""
+    found = _SEPARATE.search(name) if s.mtp else None
     if found is None:
         return name
     number, part, outside = found.groups()
@@ -38,11 +38,11 @@ def renamed(name: str, s: CheckpointSettings) -> str:
 
 
 def count(names: Collection[str], s: CheckpointSettings) -> int:
-    """Blocks that only draft, of which a checkpoint with these tensors has all."""
+    """Count the draft blocks of which a checkpoint with these tensors has all."""
     if s.architecture not in ARCHITECTURES:
         return 0
     if any(name.endswith("mtp.fc.weight") for name in names):
-        found = (match[1] for name in names if (match := _APART.search(name)))
+        found = (match[1] for name in names if (match := _SEPARATE.search(name)))
         # Several of them share what stands before the first: only that one could be run.
         return min(1, len({number for number in found if number is not None}))
     found = {
@@ -54,7 +54,7 @@ def count(names: Collection[str], s: CheckpointSettings) -> int:
 
 
 def add(names: Collection[str], s: CheckpointSettings) -> None:
-    """Put them into the settings and the metadata."""
+    """Add the draft blocks to the settings and the metadata."""
     s.mtp = count(names, s)
     if not s.mtp:
         return
@@ -67,14 +67,14 @@ def add(names: Collection[str], s: CheckpointSettings) -> None:
 
 
 def left_out(name: str, s: CheckpointSettings) -> bool:
-    """Whether a tensor is of a block that is not taken."""
-    if s.mtp and (found := _APART.search(name)):
+    """Return whether a tensor is of a block that is left out."""
+    if s.mtp and (found := _SEPARATE.search(name)):
         return found[3] not in _OUTSIDE and (found[1] is None or int(found[1]) >= s.mtp)
     return False
 
 
 def check_complete(have: set[str], s: CheckpointSettings) -> None:
-    """Refuse a checkpoint that has such a block in part.
+    """Refuse a checkpoint that has a draft block in part.
 
     Raises:
         ModelError: it names what is missing.

@@ -1,6 +1,6 @@
-"""Which tensor of a checkpoint becomes which of the file, and which part of it.
+"""The mapping of checkpoint tensor names to file tensor names, and of their parts.
 
-    for place in places(name, architecture):
+    for place in mappings(name, architecture):
         place.tensor, place.expert, place.view
 
 Names are those of Hugging Face checkpoints on one side and of llama.cpp's files on the other.
@@ -19,8 +19,8 @@ from ...errors import UnsupportedModelError
 View = Callable[[np.ndarray, int], np.ndarray]
 
 
-class Place(NamedTuple):
-    """Where a tensor goes.
+class Target(NamedTuple):
+    """The destination of a checkpoint tensor.
 
     Attributes:
         tensor: its name in the file; expert: which one's it is, where each has a tensor of its own.
@@ -32,8 +32,8 @@ class Place(NamedTuple):
     view: View | None = None
 
 
-def places(name: str, architecture: str) -> list[Place]:
-    """Where a tensor goes; nowhere if it is not needed.
+def mappings(name: str, architecture: str) -> list[Target]:
+    """Return where a tensor goes; nothing if it is not needed.
 
     Raises:
         UnsupportedModelError: the architecture has no place for it.
@@ -42,36 +42,36 @@ def places(name: str, architecture: str) -> list[Place]:
         return []
     short = _PREFIX.sub("", name)
     if short in _OUTSIDE:
-        return [Place(_OUTSIDE[short])]
+        return [Target(_OUTSIDE[short])]
     if found := _LAYER_NAME.fullmatch(short):
         layer, part = found.groups()
         into = f"blk.{layer}.{{}}".format
         if part in (own := _OWN.get(architecture, {})):
-            return [place._replace(tensor=into(place.tensor)) for place in own[part]]
+            return [mapping._replace(tensor=into(mapping.tensor)) for mapping in own[part]]
         stem, _, kind = part.rpartition(".")
         expert = _EXPERT_NAME.fullmatch(stem)
         if expert and expert[2] in _EXPERT:
-            return [Place(into(f"{_EXPERT[expert[2]]}.{kind}"), int(expert[1]))]
+            return [Target(into(f"{_EXPERT[expert[2]]}.{kind}"), int(expert[1]))]
         known = _IN_LAYER | _RENAMED.get(architecture, {})
         if stem in known and kind in ("weight", "bias"):
-            return [Place(into(f"{known[stem]}.{kind}"))]
+            return [Target(into(f"{known[stem]}.{kind}"))]
     raise UnsupportedModelError(
         f"the checkpoint has a tensor {name!r}, which {architecture} has no place for"
     )
 
 
-def _turned(x: np.ndarray, width: int) -> np.ndarray:
-    """Matrices that are stored [in, out], as [out, in]."""
+def _transposed(x: np.ndarray, width: int) -> np.ndarray:
+    """Transpose matrices that are stored as [in, out] to [out, in]."""
     return x.swapaxes(-1, -2)
 
 
 def _reads_x(x: np.ndarray, width: int) -> np.ndarray:
-    """What reads x: published as [in, out], saved again as [out, in]."""
+    """Return a matrix that reads x: published as [in, out], saved again as [out, in]."""
     return x.swapaxes(-1, -2) if x.shape[-2] == width else x
 
 
 def _gives_x(x: np.ndarray, width: int) -> np.ndarray:
-    """What x is added to, likewise."""
+    """Return a matrix whose output is added to x, likewise."""
     return x.swapaxes(-1, -2) if x.shape[-1] == width else x
 
 
@@ -80,7 +80,7 @@ def _as_is(x: np.ndarray, width: int) -> np.ndarray:
 
 
 def _half(second: bool, of: View = _as_is) -> View:
-    """The first or the second half of the rows, of each expert where there are any."""
+    """Return the first or the second half of the rows, of each expert if there are any."""
 
     def view(x: np.ndarray, width: int) -> np.ndarray:
         rows = of(x, width)
@@ -91,7 +91,7 @@ def _half(second: bool, of: View = _as_is) -> View:
 
 
 def _every_other(first: int, of: View = _as_is) -> View:
-    """Every other row, which is an output."""
+    """Return every other row, which is an output."""
     return lambda x, width: of(x, width)[..., first::2, :]
 
 
@@ -240,91 +240,91 @@ _RENAMED = {
 }
 # Names of their own, whole: what is no "weight" or "bias", and tensors that become several.
 _DELTA_NUMBERS = {
-    "linear_attn.dt_bias": [Place("ssm_dt.bias")],
-    "linear_attn.A_log": [Place("ssm_a")],
+    "linear_attn.dt_bias": [Target("ssm_dt.bias")],
+    "linear_attn.A_log": [Target("ssm_a")],
 }
 _FUSED = [
-    Place("ffn_gate_exps.weight", view=_half(False)),
-    Place("ffn_up_exps.weight", view=_half(True)),
+    Target("ffn_gate_exps.weight", view=_half(False)),
+    Target("ffn_up_exps.weight", view=_half(True)),
 ]
 _FUSED_EXPERTS = {
     "mlp.experts.gate_up_proj": _FUSED,
-    "mlp.experts.down_proj": [Place("ffn_down_exps.weight")],
+    "mlp.experts.down_proj": [Target("ffn_down_exps.weight")],
 }
 _NEMOTRON_NUMBERS = {
-    "mixer.dt_bias": [Place("ssm_dt.bias")],
-    "mixer.A_log": [Place("ssm_a")],
-    "mixer.D": [Place("ssm_d")],
-    "mixer.gate.e_score_correction_bias": [Place("exp_probs_b.bias")],
-    "mixer.experts.up_proj": [Place("ffn_up_exps.weight")],
-    "mixer.experts.down_proj": [Place("ffn_down_exps.weight")],
+    "mixer.dt_bias": [Target("ssm_dt.bias")],
+    "mixer.A_log": [Target("ssm_a")],
+    "mixer.D": [Target("ssm_d")],
+    "mixer.gate.e_score_correction_bias": [Target("exp_probs_b.bias")],
+    "mixer.experts.up_proj": [Target("ffn_up_exps.weight")],
+    "mixer.experts.down_proj": [Target("ffn_down_exps.weight")],
 }
-_OWN: dict[str, dict[str, list[Place]]] = {
+_OWN: dict[str, dict[str, list[Target]]] = {
     "nemotron_h": _NEMOTRON_NUMBERS,
     "nemotron_h_moe": _NEMOTRON_NUMBERS,
     "qwen35": _DELTA_NUMBERS,
     "qwen35moe": _DELTA_NUMBERS | _FUSED_EXPERTS,
     "qwen3next": _DELTA_NUMBERS
     | _FUSED_EXPERTS
-    | {"linear_attn.in_proj_qkvz.weight": [Place("attn_qkv.weight"), Place("attn_gate.weight")]},
+    | {"linear_attn.in_proj_qkvz.weight": [Target("attn_qkv.weight"), Target("attn_gate.weight")]},
     "lfm2moe": {
         "feed_forward.experts.gate_up_proj": _FUSED,
-        "feed_forward.experts.down_proj": [Place("ffn_down_exps.weight")],
-        "feed_forward.expert_bias": [Place("exp_probs_b.bias")],
+        "feed_forward.experts.down_proj": [Target("ffn_down_exps.weight")],
+        "feed_forward.expert_bias": [Target("exp_probs_b.bias")],
     },
     "granitehybrid": {
-        "mamba.dt_bias": [Place("ssm_dt.bias")],
-        "mamba.A_log": [Place("ssm_a")],
-        "mamba.D": [Place("ssm_d")],
+        "mamba.dt_bias": [Target("ssm_dt.bias")],
+        "mamba.A_log": [Target("ssm_a")],
+        "mamba.D": [Target("ssm_d")],
         "shared_mlp.input_linear.weight": [
-            Place("ffn_gate_shexp.weight", view=_half(False)),
-            Place("ffn_up_shexp.weight", view=_half(True)),
+            Target("ffn_gate_shexp.weight", view=_half(False)),
+            Target("ffn_up_shexp.weight", view=_half(True)),
         ],
         "block_sparse_moe.input_linear.weight": _FUSED,
         "block_sparse_moe.experts.gate_up_proj": _FUSED,
-        "block_sparse_moe.output_linear.weight": [Place("ffn_down_exps.weight")],
-        "block_sparse_moe.experts.down_proj": [Place("ffn_down_exps.weight")],
+        "block_sparse_moe.output_linear.weight": [Target("ffn_down_exps.weight")],
+        "block_sparse_moe.experts.down_proj": [Target("ffn_down_exps.weight")],
     },
     "qwen3vlmoe": {
         "mlp.experts.gate_up_proj": [
-            Place("ffn_gate_exps.weight", view=_half(False, _reads_x)),
-            Place("ffn_up_exps.weight", view=_half(True, _reads_x)),
+            Target("ffn_gate_exps.weight", view=_half(False, _reads_x)),
+            Target("ffn_up_exps.weight", view=_half(True, _reads_x)),
         ],
-        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_gives_x)],
+        "mlp.experts.down_proj": [Target("ffn_down_exps.weight", view=_gives_x)],
     },
     "gpt-oss": {
-        "self_attn.sinks": [Place("attn_sinks.weight")],
+        "self_attn.sinks": [Target("attn_sinks.weight")],
         "mlp.experts.gate_up_proj": [
-            Place("ffn_gate_exps.weight", view=_every_other(0, _turned)),
-            Place("ffn_up_exps.weight", view=_every_other(1, _turned)),
+            Target("ffn_gate_exps.weight", view=_every_other(0, _transposed)),
+            Target("ffn_up_exps.weight", view=_every_other(1, _transposed)),
         ],
         # The same in MXFP4, where an output's weights are a row.
         "mlp.experts.gate_up_proj_blocks": [
-            Place("ffn_gate_exps.weight", view=_every_other(0)),
-            Place("ffn_up_exps.weight", view=_every_other(1)),
+            Target("ffn_gate_exps.weight", view=_every_other(0)),
+            Target("ffn_up_exps.weight", view=_every_other(1)),
         ],
-        "mlp.experts.down_proj_blocks": [Place("ffn_down_exps.weight")],
+        "mlp.experts.down_proj_blocks": [Target("ffn_down_exps.weight")],
         "mlp.experts.gate_up_proj_bias": [
-            Place("ffn_gate_exps.bias", view=lambda x, _: x[..., ::2]),
-            Place("ffn_up_exps.bias", view=lambda x, _: x[..., 1::2]),
+            Target("ffn_gate_exps.bias", view=lambda x, _: x[..., ::2]),
+            Target("ffn_up_exps.bias", view=lambda x, _: x[..., 1::2]),
         ],
-        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_turned)],
-        "mlp.experts.down_proj_bias": [Place("ffn_down_exps.bias")],
+        "mlp.experts.down_proj": [Target("ffn_down_exps.weight", view=_transposed)],
+        "mlp.experts.down_proj_bias": [Target("ffn_down_exps.bias")],
     },
     "deepseek2": {
-        "mlp.gate.e_score_correction_bias": [Place("exp_probs_b.bias")],
-        "self_attn.kv_b_proj.weight": [Place("attn_k_b.weight"), Place("attn_v_b.weight")],
+        "mlp.gate.e_score_correction_bias": [Target("exp_probs_b.bias")],
+        "self_attn.kv_b_proj.weight": [Target("attn_k_b.weight"), Target("attn_v_b.weight")],
     },
     "laguna": {
-        "mlp.gate.e_score_correction_bias": [Place("exp_probs_b.bias")],
-        "mlp.experts.e_score_correction_bias": [Place("exp_probs_b.bias")],
+        "mlp.gate.e_score_correction_bias": [Target("exp_probs_b.bias")],
+        "mlp.experts.e_score_correction_bias": [Target("exp_probs_b.bias")],
     },
     "gemma4": {
-        "layer_scalar": [Place("layer_output_scale.weight")],
-        "router.scale": [Place("ffn_gate_inp.scale")],
-        "router.per_expert_scale": [Place("ffn_down_exps.scale")],
-        "experts.gate_up_proj": [Place("ffn_gate_up_exps.weight")],
-        "experts.down_proj": [Place("ffn_down_exps.weight")],
+        "layer_scalar": [Target("layer_output_scale.weight")],
+        "router.scale": [Target("ffn_gate_inp.scale")],
+        "router.per_expert_scale": [Target("ffn_down_exps.scale")],
+        "experts.gate_up_proj": [Target("ffn_gate_up_exps.weight")],
+        "experts.down_proj": [Target("ffn_down_exps.weight")],
     },
 }
 _EXPERT = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps"}

@@ -1,4 +1,4 @@
-"""Tensors of layers with a recurrence: what a GGUF file has otherwise than a checkpoint.
+"""Tensors of recurrent layers: their differences between a checkpoint and a GGUF file.
 
 A checkpoint of the gated delta rule has the value heads that share a key head side by side; the
 files of Qwen3.5 have them G apart, so that value head r reads key head r mod G. A decay is stored
@@ -16,7 +16,7 @@ from .checkpoint_settings import CheckpointSettings
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is done to a tensor.
+    """A change of a tensor.
 
     Attributes:
         heads: key heads and value heads, if value heads are put in a file's order.
@@ -39,7 +39,7 @@ class Change:
     takes_z: bool = False
 
     def shape(self, one: tuple[int, ...]) -> tuple[int, ...]:
-        """The tensor's shape after it."""
+        """Return the tensor's shape after it."""
         if self.parts is not None:
             keys, dim, values = self.parts
             return keys * (values if self.takes_z else 2 * dim + values), *one[1:]
@@ -52,7 +52,7 @@ class Change:
         return tuple(n for n in one if n != 1) if self.squeeze else one
 
     def make(self, array: np.ndarray) -> np.ndarray:
-        """The tensor after it."""
+        """Return the tensor after it."""
         if self.parts is not None:
             keys, dim, values = self.parts
             heads = array.reshape(keys, 2 * (dim + values), *array.shape[1:])
@@ -76,9 +76,9 @@ class Change:
         return np.ascontiguousarray(grouped.swapaxes(0, 1)).reshape(rows.shape)
 
 
-def change_of(place: str, s: CheckpointSettings) -> Change | None:
-    """What is done to the tensor `place` of a file, if anything is."""
-    part = place.split(".", 2)[-1]
+def change_of(name: str, s: CheckpointSettings) -> Change | None:
+    """Return the change of the file's tensor `name`, if there is one."""
+    part = name.split(".", 2)[-1]
     if part in ("shortconv.conv.weight", "ffn_gate_inp_shexp.weight"):
         return Change(squeeze=True)
     if s.groups:

@@ -1,4 +1,4 @@
-"""Settings of models with recurrent layers: which layers have what, and the sizes of it."""
+"""Settings of models with recurrent layers: the kinds of layers, and their sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FULL_ATTENTION_INTERVAL = 4
 
 
 def _lfm2_ffn(c: dict[str, Any]) -> int:
-    """Its width as the model is built: two thirds, and rounded up, unless that is switched off."""
+    """Return the width as the model is built: two thirds, rounded up, unless switched off."""
     width = int(c.get("block_ff_dim") or whole(c, "intermediate_size"))
     if not c.get("block_auto_adjust_ff_dim", True):
         return width
@@ -35,13 +35,13 @@ _FFN = {"lfm2": _lfm2_ffn, "granitehybrid": _granite_ffn, "qwen35moe": _expert_f
 
 
 def ffn_of(architecture: str, c: dict[str, Any]) -> int:
-    """Width of the feed-forward halves, which some architectures say in ways of their own."""
+    """Return the width of the feed-forward halves, which some architectures specify differently."""
     own = _FFN.get(architecture)
     return own(c) if own else whole(c, "intermediate_size")
 
 
 def _kv_heads_by_layer(s: CheckpointSettings) -> list[int]:
-    """KV heads of each layer; 0: it does not attend."""
+    """Return the KV heads of each layer; 0: it does not attend."""
     return [s.kv_heads if kind in ("full_attention", "attention") else 0 for kind in s.kinds]
 
 
@@ -66,7 +66,7 @@ def _add_lfm2(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def _number(value: Any) -> float:
-    """A number of a configuration, which may be what JSON has no way to write."""
+    """Return a number of a configuration, which may be one that JSON cannot write."""
     return float(value["__float__"] if isinstance(value, dict) else value)
 
 
@@ -95,7 +95,7 @@ _OLD_KINDS = {"mamba": "linear_attention", "attention": "full_attention"}
 
 
 def nemotron_blocks(c: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The architecture of a Nemotron H by its blocks, and its configuration with their kinds."""
+    """Return a Nemotron H's architecture by its blocks, and its configuration with their kinds."""
     kinds = c.get("layers_block_type") or c.get("layer_types")
     kinds = kinds or [
         _NEMOTRON_KINDS.get(letter, letter) for letter in c["hybrid_override_pattern"]
@@ -141,7 +141,7 @@ def _add_nemotron(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def _add_qwen35(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """Sizes of the gated delta rule, and which layers attend."""
+    """Add the sizes of the gated delta rule, and which layers attend."""
     a, m = s.architecture, s.metadata
     keys, values = whole(c, "linear_num_key_heads"), whole(c, "linear_num_value_heads")
     key_dim, value_dim = whole(c, "linear_key_head_dim"), whole(c, "linear_value_head_dim")

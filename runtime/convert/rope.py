@@ -1,4 +1,4 @@
-"""Rotary positions of a checkpoint: its settings in one form, and factors of its frequencies."""
+"""Rotary positions of a checkpoint: normalized settings, and frequency factors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEVER = 1e30  # what the frequencies of pairs that stay as they are are divided 
 
 
 def rope_settings(c: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Rotary settings for `full_attention` or `sliding_attention`, as transformers 5 has them."""
+    """Return rotary settings for `full_attention` or `sliding_attention`, as in transformers 5."""
     given = c.get("rope_parameters") or {}
     if isinstance(given.get(kind), dict):
         given = given[kind]
@@ -33,7 +33,7 @@ def rope_settings(c: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def add_scaling(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """Keys of what scales the rotary frequencies; refused, where GGUF has none for it."""
+    """Add the keys that scale the rotary frequencies; refuse what GGUF has none for."""
     a, rope, kind = s.architecture, s.rope, s.rope["rope_type"]
     key = f"{a}.rope.scaling.".__add__
     if kind in ("default", "llama3"):  # what llama3 does is in a tensor
@@ -68,7 +68,7 @@ def _factor(rope: dict[str, Any]) -> float:
 
 
 def _add_magnitude(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """What YaRN multiplies cos and sin by, where it is not the usual 1 + 0.1 ln(factor).
+    """Add YaRN's factor of cos and sin, where it is not the usual 1 + 0.1 ln(factor).
 
     The same as in transformers, which takes `attention_factor` before anything else, and `mscale`
     and `mscale_all_dim` only where both are given.
@@ -98,7 +98,7 @@ def _add_magnitude(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def frequency_factors(s: CheckpointSettings) -> dict[str, np.ndarray]:
-    """Tensors of what each rotary frequency is divided by: float32 [rotated / 2], by name."""
+    """Return the tensors of divisors of rotary frequencies: float32 [rotated / 2], by name."""
     kind, half = s.rope["rope_type"], s.rotated // 2
     if kind == "proportional":
         rotated = int(half * float(s.rope.get("partial_rotary_factor", 1.0)))
@@ -129,7 +129,7 @@ _LLAMA3 = ("factor", "original_max_position_embeddings", "low_freq_factor", "hig
 def llama3_factors(
     dims: int, base: float, factor: float, original: float, low: float = 1.0, high: float = 4.0
 ) -> np.ndarray:
-    """What Llama 3 divides its rotary frequencies by: float32 [dims / 2].
+    """Return the divisors of Llama 3's rotary frequencies: float32 [dims / 2].
 
     A wavelength that fits `high` times into the original context stays; one that fits less than
     `low` times is stretched by `factor`; between them there is a ramp.

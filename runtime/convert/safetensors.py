@@ -33,7 +33,7 @@ _NUMPY = {GGMLType.F32: "<f4", GGMLType.F16: "<f2", GGMLType.BF16: "<u2"}
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One tensor of a checkpoint: its dtype as the format calls it, shape, and place.
+    """A tensor of a checkpoint: its dtype as the format calls it, shape, and location.
 
     With `scales`, the tensor of its exponents, it is MXFP4, and `shape` is that of its weights.
     """
@@ -66,30 +66,30 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Raises ModelError when a file is missing, damaged, or not what its index says."""
+        """Open a folder; raises ModelError for a file that is missing, damaged or not as listed."""
         self.folder = folder
         self.tensors: dict[str, Stored] = {}
         self._maps: dict[Path, mmap.mmap] = {}
         index = folder / INDEX
-        places = _places(index) if index.exists() else None
-        files = sorted(set(places.values())) if places else [SINGLE]
+        indexed = _index_files(index) if index.exists() else None
+        files = sorted(set(indexed.values())) if indexed else [SINGLE]
         for name in files:
             self._read(folder / name)
-        for name, file in (places or {}).items():
+        for name, file in (indexed or {}).items():
             if name not in self.tensors or self.tensors[name].file.name != file:
                 raise ModelError(f"{folder / file} has no tensor {name}, which {INDEX} promises")
         for name in [n for n, t in self.tensors.items() if t.dtype == "U8" and n.endswith(BLOCKS)]:
             self._join(name)
 
     def array(self, name: str) -> np.ndarray:
-        """The values, a read-only view on the mapping; BF16 as raw bits in uint16."""
+        """Return the values, a read-only view of the mapping; BF16 as raw bits in uint16."""
         stored = self.tensors[name]
         count, dtype = math.prod(stored.shape), _NUMPY[stored.type]
         flat = np.frombuffer(self._maps[stored.file], dtype, count, stored.first)
         return flat.reshape(stored.shape)
 
     def blocks(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Of MXFP4 weights the values [..., rows, 16 n] and exponents [..., rows, n]: uint8.
+        """Return MXFP4 weights as values [..., rows, 16 n] and exponents [..., rows, n]: uint8.
 
         Views on the mapping. A byte has two values, the first in its lower half.
         """
@@ -106,7 +106,7 @@ class Checkpoint:
         return values, scales
 
     def release(self, name: str) -> None:
-        """Give the memory of a tensor that has been read back, where the system knows how."""
+        """Release the memory of a tensor that has been read, where the system supports it."""
         stored = self.tensors[name]
         for part in (stored, stored.scales):
             if part is not None:
@@ -119,7 +119,7 @@ class Checkpoint:
             self._maps[stored.file].madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def _join(self, name: str) -> None:
-        """Make one tensor of MXFP4 values and their exponents."""
+        """Merge MXFP4 values and their exponents into one tensor."""
         stored, other = self.tensors[name], name.removesuffix(BLOCKS) + SCALES
         scales = self.tensors.pop(other, None)
         if scales is None:
@@ -174,8 +174,8 @@ def _entry(path: Path, name: str, entry: Any, data: int, size: int) -> Stored:
     return Stored(name, dtype, shape, path, data + first, end - first)
 
 
-def _places(index: Path) -> dict[str, str]:
-    """Tensor name to file name."""
+def _index_files(index: Path) -> dict[str, str]:
+    """Read the index: tensor name to file name."""
     found = read_json(index).get("weight_map")
     if not isinstance(found, dict) or not found:
         raise ModelError(f"{index} has no weight_map")
@@ -186,7 +186,7 @@ def _places(index: Path) -> dict[str, str]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
+    """Return the object in a JSON file.
 
     Raises:
         ModelError: it cannot be read, or is none.

@@ -1,4 +1,4 @@
-"""SentencePiece's `tokenizer.model`: a protocol-buffers message, of which little is needed.
+"""SentencePiece's `tokenizer.model`: the few fields used of a protocol-buffers message.
 
 ModelProto     1: pieces, 2: trainer settings, 3: normalizer settings
 piece          1: text, 2: score (float), 3: type (1 if not given)
@@ -25,7 +25,7 @@ _BPE = 2
 
 @dataclass(slots=True)
 class SentencePieceModel:
-    """Pieces in the order of their ids; their types have GGUF's numbers.
+    """Pieces in the order of their ids, with GGUF's type numbers.
 
     other_rules: by name, what is done to a text beside putting a space before it.
     """
@@ -39,7 +39,7 @@ class SentencePieceModel:
 
 
 def read_model(path: Path) -> SentencePieceModel:
-    """The vocabulary in a `tokenizer.model`.
+    """Read the vocabulary of a `tokenizer.model`.
 
     Raises:
         ModelError: it is damaged.
@@ -73,13 +73,13 @@ def _read(raw: bytes, path: Path) -> SentencePieceModel:
         raise UnsupportedModelError(f"{path} is a unigram model; BPE can be converted")
     model = SentencePieceModel(pieces, types, np.array(scores, np.float32))
     model.adds_space_prefix = bool(normalizer.get(3, 1))
-    asked = {
+    supported = {
         "characters that become others (precompiled_charsmap)": bool(normalizer.get(2)),
         "runs of spaces to be cut (remove_extra_whitespaces)": bool(normalizer.get(4, 1)),
         "plain spaces (escape_whitespaces = false)": not normalizer.get(5, 1),
         "spaces behind words (treat_whitespace_as_suffix)": bool(trainer.get(24, 0)),
     }
-    model.other_rules = [rule for rule, given in asked.items() if given]
+    model.other_rules = [rule for rule, given in supported.items() if given]
     for number, (name, usual) in _IDS.items():
         value = int(trainer.get(number, usual))
         value -= (value >> 63) << 64  # negative numbers are written as 64 bits
@@ -95,7 +95,7 @@ def _message(value: bytes | int) -> bytes:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """(field number, value): a whole number, or the bytes of anything else."""
+    """Yield (field number, value): a whole number, or the bytes of anything else."""
     at = 0
     while at < len(raw):
         tag, at = _varint(raw, at)

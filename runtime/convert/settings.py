@@ -72,7 +72,7 @@ GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # the one size with another att
 
 
 def read_settings(config: dict[str, Any]) -> CheckpointSettings:
-    """Everything that the file's metadata say, from `config.json`.
+    """Return all metadata of the file, from `config.json`.
 
     Raises:
         UnsupportedModelError: of a type or with a feature that is not supported.
@@ -149,7 +149,7 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 
 def _add_mistral_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """The window that transformers takes: a Llama has none, whatever its configuration says."""
+    """Add the window as transformers does: a Llama has none, whatever its configuration has."""
     usual = MISTRAL_WINDOW if c["model_type"] == "mistral" else None
     window = None if c["model_type"] == "llama" else c.get("sliding_window", usual)
     if window:
@@ -162,7 +162,7 @@ def _no_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def _no_late_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """Refused where a layer has a window: those from `max_window_layers` on, if not said by layer.
+    """Refuse windows of the layers from `max_window_layers` on, if not given by layer.
 
     The usual number of layers without is that of transformers.
     """
@@ -242,7 +242,7 @@ def _add_laguna(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """GLM-4.7-Flash and DeepSeek-V2: see `models/deepseek2.py`."""
+    """Add the settings of GLM-4.7-Flash and DeepSeek-V2: see `models/deepseek2.py`."""
     glm = c["model_type"] == "glm4_moe_lite"
     if not c.get("rope_interleave", True):
         _refuse(c, "rope_interleave", c.get("rope_interleave"))
@@ -275,7 +275,7 @@ def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def _near_rope(c: dict[str, Any]) -> dict[str, Any]:
-    """The rotation of layers with a window, which has no scaling in these files."""
+    """Return the rotation of layers with a window, which has no scaling in these files."""
     near = rope_settings(c, "sliding_attention")
     if near["rope_type"] != "default":
         _refuse(c, "rope scaling of sliding attention", near["rope_type"])
@@ -283,7 +283,7 @@ def _near_rope(c: dict[str, Any]) -> dict[str, Any]:
 
 
 def _slides(s: CheckpointSettings, c: dict[str, Any], period: int) -> list[bool]:
-    """Which layers see a window; all but the last of `period`, if nothing is said."""
+    """Return which layers have a window; all but the last of `period` by default."""
     if c.get("layer_types"):
         return [kind == "sliding_attention" for kind in c["layer_types"]]
     return [(n + 1) % period != 0 for n in range(s.layers)]
@@ -341,7 +341,7 @@ def _add_gemma3(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def _add_gemma_layers(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """Which layers see a window, and the scale of scores where it is not the usual one."""
+    """Add which layers have a window, and the scale of scores where it is not the usual one."""
     m, a = s.metadata, s.architecture
     m[f"{a}.attention.sliding_window"] = _whole(c, "sliding_window")
     slides = _slides(s, c, int(c.get("sliding_window_pattern") or GEMMA_PERIOD[a]))

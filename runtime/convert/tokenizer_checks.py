@@ -1,4 +1,4 @@
-"""What a checkpoint's tokenizer does beside merging, which a GGUF file has no key for.
+"""Checks of what a checkpoint's tokenizer does besides merging, which GGUF has no key for.
 
 What is not known to give the same ids is refused by name. Notes tell of what published tokenizers
 have and this engine leaves out: NFC, as llama.cpp does, and spaces that special tokens swallow
@@ -26,7 +26,7 @@ _FIRST = (
 
 
 def check_bytes(described: Mapping[str, Any]) -> list[str]:
-    """Notes on byte-level BPE in `tokenizer.json`.
+    """Check byte-level BPE in `tokenizer.json`; return notes.
 
     Raises:
         UnsupportedModelError: it changes a text, or marks parts of words, in an unknown way.
@@ -44,14 +44,14 @@ def check_bytes(described: Mapping[str, Any]) -> list[str]:
 
 
 def check_prefix_space(pre_tokenizer: Any) -> None:
-    """Raise UnsupportedModelError where byte-level BPE has a space put before a text."""
+    """Raise UnsupportedModelError where byte-level BPE puts a space before a text."""
     for step in _steps(pre_tokenizer, "pretokenizers"):
         if step.get("type") == "ByteLevel" and step.get("add_prefix_space"):
             _refuse("a space before every text (add_prefix_space of ByteLevel)")
 
 
 def check_pieces(described: Mapping[str, Any], *, merges: bool = False) -> list[str]:
-    """Notes on a `tokenizer.json` that works as SentencePiece does.
+    """Check a `tokenizer.json` that works as SentencePiece does; return notes.
 
     merges: whether its own cuts are the engine's business (Gemma 4).
 
@@ -78,7 +78,7 @@ def check_pieces(described: Mapping[str, Any], *, merges: bool = False) -> list[
 
 
 def puts_space_first(described: Mapping[str, Any]) -> bool:
-    """Whether a `tokenizer.json` that `check_pieces` accepts puts a space before a text."""
+    """Return whether a `tokenizer.json` that `check_pieces` accepts puts a space before a text."""
     steps = _steps(described.get("normalizer"), "normalizers")
     if any(step.get("type") == "Prepend" for step in steps):
         return True
@@ -91,7 +91,7 @@ def check_added(
     settings: Mapping[str, Any],
     swallows: Callable[[str], bool] = lambda _: False,
 ) -> list[str]:
-    """Notes on added tokens that are found in other places than where their text stands.
+    """Check added tokens that match elsewhere than at their exact text; return notes.
 
     Args:
         described: `tokenizer.json`.
@@ -129,7 +129,7 @@ def check_added(
 
 
 def _steps(described: Any, name: str) -> Iterator[Mapping[str, Any]]:
-    """The steps of a normalizer or a pre-tokenizer, which may be sequences of sequences."""
+    """Flatten the steps of a normalizer or a pre-tokenizer, which may be nested sequences."""
     if not isinstance(described, dict):
         return
     if described.get("type") == "Sequence":
@@ -140,7 +140,7 @@ def _steps(described: Any, name: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _scheme(metaspace: Mapping[str, Any]) -> str:
-    """Where it puts a space: first, always or never; older files say only whether."""
+    """Return when it prepends a space: first, always or never; older files give a flag only."""
     if not metaspace.get("add_prefix_space", True):
         return "never"
     return str(metaspace.get("prepend_scheme", "always"))
@@ -155,7 +155,7 @@ def _splits_at(step: Mapping[str, Any], text: str) -> bool:
 
 
 def _piece_across_words(described: Mapping[str, Any]) -> str | None:
-    """A piece that has a space behind its first character, which whole words never become."""
+    """Find a piece with a space after its first character, which whole words never produce."""
     vocab = (described.get("model") or {}).get("vocab") or {}
     return next((piece for piece in vocab if SPACE in piece[1:]), None)
 

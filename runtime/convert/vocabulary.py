@@ -55,7 +55,7 @@ _PREFERRED = ("qwen2", "llama-bpe", "gpt-2", "smollm", "tekken", "gpt-4o", "qwen
 
 @dataclass(slots=True)
 class TokenizerData:
-    """What goes into the file.
+    """The tokenizer data of the file.
 
     Attributes:
         model: `tokenizer.ggml.model`; pre: `tokenizer.ggml.pre`.
@@ -78,7 +78,7 @@ class TokenizerData:
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any], size: int, arch: str) -> TokenizerData:
-    """The tokenizer of the checkpoint in `folder`, its vocabulary filled up to `size` ids.
+    """Read the tokenizer of the checkpoint in `folder`, its vocabulary padded to `size` ids.
 
     config: `config.json`'s; size: rows of the embedding table.
 
@@ -124,7 +124,7 @@ def _byte_level(described: Mapping[str, Any]) -> bool:
 
 
 def _table(described: Mapping[str, Any]) -> list[str]:
-    """Tokens in the order of their ids, empty where there is none."""
+    """Return the tokens in the order of their ids, empty where there is none."""
     vocab = (described.get("model") or {}).get("vocab")
     if not isinstance(vocab, dict) or not vocab:
         raise ModelError("tokenizer.json has no vocabulary (model.vocab)")
@@ -155,7 +155,7 @@ def _from_bytes(described: Mapping[str, Any], arch: str) -> TokenizerData:
 
 
 def detect_pre(pre_tokenizer: Any, *, ignore_merges: bool, arch: str) -> str:
-    """The name of the pre-tokenizer that cuts a probe as the one of `tokenizer.json` does.
+    """Find the name of the pre-tokenizer that splits a probe as `tokenizer.json` does.
 
     Raises:
         UnsupportedModelError: none of those that are known does.
@@ -178,9 +178,9 @@ def detect_pre(pre_tokenizer: Any, *, ignore_merges: bool, arch: str) -> str:
                 return name
             fitting.append(name)
     if fitting:
-        said = "takes whole words first" if ignore_merges else "merges every word"
+        merges = "takes whole words first" if ignore_merges else "merges every word"
         raise UnsupportedModelError(
-            f"this tokenizer cuts a text as {fitting[0]} does but {said} (ignore_merges)"
+            f"this tokenizer cuts a text as {fitting[0]} does but {merges} (ignore_merges)"
         )
     raise UnsupportedModelError(
         "no known pre-tokenizer cuts a text as this tokenizer.json does: "
@@ -189,7 +189,7 @@ def detect_pre(pre_tokenizer: Any, *, ignore_merges: bool, arch: str) -> str:
 
 
 def _words(pre_tokenizer: Any) -> list[tuple[str, tuple[int, int]]]:
-    """Each word of the probe as it is merged, with where it starts and ends."""
+    """Split the probe into words as they are merged, with their start and end."""
     return list(pre_tokenizer.pre_tokenize_str(PROBE))
 
 
@@ -203,7 +203,7 @@ def _tokenizer(described: Mapping[str, Any]) -> Any:
 
 
 def _from_model(path: Path, described: Mapping[str, Any] | None) -> TokenizerData:
-    """SentencePiece's own file; as in transformers, a `tokenizer.json` beside it decides."""
+    """Read SentencePiece's own file; as in transformers, a `tokenizer.json` beside it decides."""
     model = read_model(path)
     if model.other_rules and described is None:
         raise UnsupportedModelError(
@@ -223,7 +223,7 @@ def _from_model(path: Path, described: Mapping[str, Any] | None) -> TokenizerDat
 
 
 def _from_pieces(described: Mapping[str, Any], *, merges: bool = False) -> TokenizerData:
-    """SentencePiece from `tokenizer.json` alone: a piece's score is the rank of its first merge."""
+    """Read SentencePiece from `tokenizer.json` alone: a piece's score is its first merge's rank."""
     model = described.get("model") or {}
     if not model.get("byte_fallback"):
         raise UnsupportedModelError("tokenizer.json is neither byte-level nor with byte fallback")
@@ -244,7 +244,7 @@ def _from_pieces(described: Mapping[str, Any], *, merges: bool = False) -> Token
 
 
 def _from_letters(described: Mapping[str, Any]) -> TokenizerData:
-    """BPE on the letters themselves: as pieces, but it is the merges that count."""
+    """Read BPE on characters: as pieces, except that the merges count."""
     data = _from_pieces(described, merges=True)
     data.model, data.pre = "gemma4", "gemma4"
     data.merges = [f"{left} {right}" for left, right in _merges(described)]
@@ -257,7 +257,7 @@ def _from_letters(described: Mapping[str, Any]) -> TokenizerData:
 def _added(
     described: Mapping[str, Any] | None, settings: Mapping[str, Any]
 ) -> dict[int, tuple[str, bool]]:
-    """Ids of added tokens to (text, whether they are special)."""
+    """Map ids of added tokens to (text, whether they are special)."""
     found: dict[int, tuple[str, bool]] = {}
     for n, entry in (settings.get("added_tokens_decoder") or {}).items():
         found[int(n)] = str(entry.get("content")), bool(entry.get("special"))
@@ -284,7 +284,7 @@ def _add_marked(data: TokenizerData, added: dict[int, tuple[str, bool]], size: i
 
 
 def _fill(data: TokenizerData, size: int) -> None:
-    """Ids without a token get one that nothing becomes."""
+    """Give ids without a token an unreachable one."""
     if len(data.tokens) > size:
         raise ModelError(
             f"the tokenizer has {len(data.tokens)} tokens, the model's embedding table {size} rows"
@@ -318,14 +318,14 @@ def _add_ends(
             data.others[f"{name}_token_id"] = number
     begins, ends = _wrapped(described) if described else (None, None)
     for name, found in (("bos", begins), ("eos", ends)):
-        said = settings.get(f"add_{name}_token")
-        adds = found if isinstance(found, bool) else said if isinstance(said, bool) else None
+        setting = settings.get(f"add_{name}_token")
+        adds = found if isinstance(found, bool) else setting if isinstance(setting, bool) else None
         if adds is not None:
             data.others[f"add_{name}_token"] = adds
 
 
 def _add_other_ends(data: TokenizerData, ends: Any) -> None:
-    """Of several tokens that end an answer, those that neither `eos` nor their text tells of."""
+    """Add end tokens that neither `eos` nor their text identifies."""
     known = {data.others.get(f"{name}_token_id") for name in ("eos", "eot", "eom")}
     others = [
         n
@@ -345,7 +345,7 @@ def _add_other_ends(data: TokenizerData, ends: Any) -> None:
 
 
 def _wrapped(described: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
-    """Whether the tokenizer puts a token before and after a text; None where it does not say."""
+    """Return whether the tokenizer adds a token before and after a text; None if unspecified."""
     if not described.get("post_processor"):
         return None, None
     tokenizer = _tokenizer(described)
@@ -363,9 +363,9 @@ def _add_templates(data: TokenizerData, folder: Path, settings: Mapping[str, Any
         for t in named
         if isinstance(t, dict) and isinstance(t.get("template"), str)
     }
-    beside = folder / "chat_template.jinja"
-    if beside.exists():
-        templates["default"] = beside.read_text(encoding="utf-8")
+    template_file = folder / "chat_template.jinja"
+    if template_file.exists():
+        templates["default"] = template_file.read_text(encoding="utf-8")
     for name, text in templates.items():
         key = "tokenizer.chat_template" + ("" if name == "default" else f".{name}")
         data.templates[key] = text

@@ -146,7 +146,7 @@ class Embedder:
         plan, scheduler = core.plans.hidden, core.scheduler
         with core.loaded.lock:
             at = sequence.n_cached
-            most = min(plan.most_tokens, len(sequence.tokens) - at)
+            most = min(plan.max_tokens, len(sequence.tokens) - at)
             part = sequence.tokens[at : at + scheduler.rows_aside(most, at)]
             request = Request(sequence, at, part)
             if not scheduler.admit(request):

@@ -134,7 +134,7 @@ class Prefill:
                 return False
             if not core.prefix_cache.make_room(len(data)):
                 return False
-            if not sequence.cache.goes_on(number * PAGE):
+            if not sequence.cache.can_resume_at(number * PAGE):
                 return False
             sequence.cache.clear(number)
             sequence.cache.append(data)

@@ -179,7 +179,7 @@ class Session(ProcessBound):
             if not (isinstance(n, int) and 0 <= n <= len(sequence.tokens)):
                 raise EngineError(f"cannot fork at token {n!r} of {len(sequence.tokens)}")
             cached = min(sequence.n_cached, n)
-            if not sequence.cache.goes_on(cached):
+            if not sequence.cache.can_resume_at(cached):
                 cached = 0
             cache = sequence.cache.fork(cached)
             known = cache.seek(cached)

@@ -213,7 +213,7 @@ def load(
                 session.n_cached = cache.state.position
                 if not session.n_cached:
                     cache.clear()
-        if not cache.goes_on(session.n_cached):
+        if not cache.can_resume_at(session.n_cached):
             session.rollback(0)  # what its windows would see there was let go of
         cache.slide(session.n_cached)
     return wrong

@@ -105,7 +105,7 @@ class WatchingGraph(GraphBuilder):
         if outputs:
             return ready
         assert isinstance(x.data, np.ndarray), "decode is not watched"
-        scales = np.ones(self.most_tokens * x.each, np.float32)
+        scales = np.ones(self.max_tokens * x.each, np.float32)
         rows = self.units(TOKENS, x.each)
         if weight is not None:
             args = [x.data, scales, x.stride, x.width, float(eps)]
@@ -206,8 +206,8 @@ def collect(
     seen = watch.graph.seen
     for n, chunk in enumerate(chunks):
         session.truncate(0)
-        for at in range(0, len(chunk), watch.most_tokens):
-            part = chunk[at : at + watch.most_tokens]
+        for at in range(0, len(chunk), watch.max_tokens):
+            part = chunk[at : at + watch.max_tokens]
             sequence.append(part)
             engine.core.scheduler.run_on(watch, Request(sequence, sequence.n_cached, part))
             for each in seen:

@@ -1,4 +1,4 @@
-"""Keys and values of rows that do not attend: what a layer has to know of tokens before it drafts.
+"""Keys and values of rows that do not attend: the cache entries a drafting layer needs.
 
 A pass of the model keeps a draft head's KV cache in step with its own, and nobody needs what the
 head makes of these rows. So they have one "query" for each key, which is the key once more.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...jit.compile import spec
-from ...jit.kernels import kept_rows, latent, rope
+from ...jit.kernels import latent, rope, stored_rows
 from ..weights.matrix import Matrix
 from .descriptor import ROTATIONS, TOKENS
 from .graph import GraphBuilder
@@ -18,13 +18,13 @@ from .tensors import Activation, AttentionSpec, QuantizedActivation, padded
 
 
 def row_before(g: GraphBuilder, x: Activation, name: str) -> Activation:
-    """Keep the rows of x, and have that of the position before: zeros before the first."""
+    """Store the rows of x; return those of the previous positions, zeros before the first."""
     out, width = g.row(name, x.width), padded(x.width)
-    assert g.kv.kept == width, "pages have room for such rows"
-    args = [x.data, BASE, g.kv.kept_offset, x.stride, g.rows]
-    g.tape.op(f"{name}.keep", spec(kept_rows.keep_rows, width=width), args, g.units(TOKENS))
-    args = [out.data, BASE, g.kv.kept_offset, out.stride, g.rows]
-    g.tape.op(name, spec(kept_rows.rows_before, width=width), args, g.units(TOKENS))
+    assert g.kv.row_width == width, "pages have room for such rows"
+    args = [x.data, BASE, g.kv.stored_rows_offset, x.stride, g.rows]
+    g.tape.op(f"{name}.keep", spec(stored_rows.keep_rows, width=width), args, g.units(TOKENS))
+    args = [out.data, BASE, g.kv.stored_rows_offset, out.stride, g.rows]
+    g.tape.op(name, spec(stored_rows.rows_before, width=width), args, g.units(TOKENS))
     return out
 
 
@@ -39,7 +39,7 @@ def append(
     """Rotate the normed W_k h and append them to the layer's cache with W_v h."""
     k, v = (g.matmul(w, h, n, last=n == "v") for w, n in zip(key_value, "kv", strict=True))
     heads, layout = rule.heads or g.heads, g.kv
-    unread = g.buffers.get("appended", g.most_tokens, heads.kv_heads * heads.head_dim)
+    unread = g.buffers.get("appended", g.max_tokens, heads.kv_heads * heads.head_dim)
     cos, sin = layout.tables[rule.table or 0]
     kernel = spec(
         rope.rope_store,
@@ -61,9 +61,9 @@ def append(
 def append_latent(
     g: GraphBuilder, kv: Activation, weight: np.ndarray, rule: AttentionSpec, eps: float
 ) -> None:
-    """Append the latent in rows `kv`, normed, and the key's rotated dims that follow it there."""
+    """Append the latent in rows `kv`, normed, and the rotated dims of the key that follow it."""
     heads, layout = rule.heads or g.heads, g.kv
-    unread = g.buffers.get("appended", g.most_tokens, heads.head_dim)
+    unread = g.buffers.get("appended", g.max_tokens, heads.head_dim)
     cos, sin = layout.tables[rule.table or 0]
     kernel = spec(latent.latent_store, kv=layout.format, latent=heads.out_dim, heads=1,
                   rotated=2 * cos.shape[1])  # fmt: skip

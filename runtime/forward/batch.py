@@ -1,4 +1,4 @@
-"""What a pass computes: rows of one sequence, or of several beside each other.
+"""The input of a pass: rows of one sequence or of several.
 
 The next chunk of a prompt, the one token of a decode, a draft to be verified, tokens that a grammar
 forced are all spans. What a row gets does not depend on the other spans of its pass, bit for bit.

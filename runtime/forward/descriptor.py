@@ -1,4 +1,4 @@
-"""What is set before a pass: whose rows it computes, and how much work each op has.
+"""The descriptor of a pass, written before it runs: its rows, and the units of each op.
 
 Kernels read the rows and tiles of a pass as `jit/kernels/batch.py` has them. The units of an op are
 a multiple of one of the pass's counts; whoever writes more of the descriptor adds a count of its
@@ -55,7 +55,7 @@ class Tiling:
 
 
 class PassDescriptor:
-    """The descriptor of a pass of up to `most_tokens` tokens.
+    """The descriptor of a pass of up to `max_tokens` tokens.
 
     Attributes:
         rows, tiles, runs: whose rows a pass computes, as `jit/kernels/batch.py` has it.
@@ -67,16 +67,16 @@ class PassDescriptor:
     head_panels = 0
     parts_shared_out = False  # whether one tile's attention has work for all threads
 
-    def __init__(self, most_tokens: int, heads: HeadShape, threads: int = 1) -> None:
-        self.most_tokens = most_tokens
-        self.decode = most_tokens == 1
+    def __init__(self, max_tokens: int, heads: HeadShape, threads: int = 1) -> None:
+        self.max_tokens = max_tokens
+        self.decode = max_tokens == 1
         self.heads = heads
-        self.ids = aligned(max(16, most_tokens), np.int32)
+        self.ids = aligned(max(16, max_tokens), np.int32)
         self._threads = threads
         self._table = self._tile_table(heads)
         self.rows, self.tiles = self._table.rows, self._table.tiles
-        self.runs = aligned((most_tokens, TILE_SLOTS), np.int64)
-        self.wanted = aligned(max(16, most_tokens), np.int32)
+        self.runs = aligned((max_tokens, TILE_SLOTS), np.int64)
+        self.wanted = aligned(max(16, max_tokens), np.int32)
         self.panels = aligned(1, np.int32)
         self._listed = 0  # how many panels the last pass took, if it did not take all
         self.experts_hit: list[np.ndarray] = []
@@ -95,7 +95,7 @@ class PassDescriptor:
         panels: np.ndarray | None = None,
         shared: SharedPrefix | None = None,
     ) -> None:
-        """This pass computes the rows of `spans`, `most_tokens` at most.
+        """Describe a pass over the rows of `spans`, `max_tokens` at most.
 
         panels: of the output head, those that are wanted; None: all. shared: what the sequences of
         these spans have in common, and may read together.
@@ -117,7 +117,7 @@ class PassDescriptor:
             hit[0] = 0
 
     def _one_row(self, span: Span) -> tuple[int, int, int]:
-        """The descriptor of one row: the other slots are zeros for good."""
+        """Describe one row: the other slots are always zero."""
         row, tile, ids, _ = self._fast
         ids[0] = span.ids[0]
         row[ROW_POSITION], row[ROW_TABLE] = span.start, span.table
@@ -125,10 +125,10 @@ class PassDescriptor:
         return 1, span.outputs, 1
 
     def _rows(self, spans: Sequence[Span]) -> tuple[int, int, int]:
-        """Write the descriptor; numbers of rows, of wanted ones and of tiles."""
+        """Write the descriptor; return the numbers of rows, of rows with logits, and of tiles."""
         at = outputs = 0
         _, _, one, rows = self._fast
-        places: list[tuple[int, int, int]] = []
+        spans_at: list[tuple[int, int, int]] = []
         for table, start, ids, wanted in spans:
             count = len(ids)
             if count == 1:
@@ -139,11 +139,11 @@ class PassDescriptor:
             for row in range(at - wanted, at):
                 rows[outputs] = row
                 outputs += 1
-            places.append((start, count, table))
-        return at, outputs, self._table.describe(places, self._shared_prefix)
+            spans_at.append((start, count, table))
+        return at, outputs, self._table.describe(spans_at, self._shared_prefix)
 
     def _list_panels(self, panels: np.ndarray | None, usual: int) -> int:
-        """Take these panels of the output head, or all again; how many."""
+        """Select these panels of the output head, or all; return their number."""
         self.panels[: self._listed] = np.arange(self._listed)
         self._listed = 0 if panels is None else len(panels)
         if panels is None:
@@ -159,7 +159,7 @@ class PassDescriptor:
     # --- what a pass is asked for while it is built
 
     def units(self, count: int, times: int = 1) -> np.ndarray:
-        """`times` one of the pass's counts, as each pass sets it: int64 [1]."""
+        """Return `times` one of the pass's counts, updated by each pass: int64 [1]."""
         found = self._units.get((count, times))
         if found is None:
             found = self._units[count, times] = aligned(8, np.int64)[:1]
@@ -168,7 +168,7 @@ class PassDescriptor:
         return found
 
     def counted(self, describe_more: Describe) -> int:
-        """One more count of each pass: what `describe_more` makes of its spans and earlier counts.
+        """Add a count, updated by each pass: `describe_more` computes it from spans and counts.
 
         It may write what kernels read of the pass.
         """
@@ -177,31 +177,31 @@ class PassDescriptor:
         return len(self._counts) - 1
 
     def units_of_runs(self, parts: int) -> np.ndarray:
-        """Units of an op on each of so many parts of each of `runs`."""
+        """Return the units of an op on each of so many parts of each of `runs`."""
         self._runs = self._runs or self.counted(
-            lambda spans, _: describe_runs(self.runs, _places(spans))
+            lambda spans, _: describe_runs(self.runs, _span_rows(spans))
         )
         return self.units(self._runs, parts)
 
     def tiling(self, heads: HeadShape) -> Tiling:
-        """The tiles for heads of this shape. Those of one row are alike for all."""
+        """Return the tiles for heads of this shape; those of one row are equal for all shapes."""
         if heads not in self._tilings:
             table, count = self._table, TILES
             if not self.decode:
                 table = self._tile_table(heads)
 
                 def describe(spans: Sequence[Span], _: Sequence[int]) -> int:
-                    return table.describe(_places(spans), self._shared_prefix)
+                    return table.describe(_span_rows(spans), self._shared_prefix)
 
                 count = self.counted(describe)
             self._tilings[heads] = Tiling(heads, table, count)
         return self._tilings[heads]
 
     def _tile_table(self, heads: HeadShape) -> TileTable:
-        least = 1 if self.parts_shared_out else -(-self._threads // heads.kv_heads)
-        return TileTable(self.most_tokens, heads.group, least)
+        min_tiles = 1 if self.parts_shared_out else -(-self._threads // heads.kv_heads)
+        return TileTable(self.max_tokens, heads.group, min_tiles)
 
 
-def _places(spans: Sequence[Span]) -> list[tuple[int, int, int]]:
-    """The same as `describe` takes them."""
+def _span_rows(spans: Sequence[Span]) -> list[tuple[int, int, int]]:
+    """Convert spans to the form that `describe` takes."""
     return [(span.start, len(span.ids), span.table) for span in spans]

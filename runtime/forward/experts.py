@@ -29,7 +29,7 @@ LINE = 16  # float32 of a cache line
 
 @dataclass(frozen=True, slots=True)
 class RoutingSpec:
-    """How a token's experts are chosen and weighted: see `jit/kernels/moe.py`.
+    """The selection and weighting of a token's experts: see `jit/kernels/moe.py`.
 
     Attributes:
         used: experts of one token.
@@ -48,7 +48,7 @@ class RoutingSpec:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Which pairs (token, slot) go to which expert, as `jit/kernels/moe.py` has it.
+    """The assignment of pairs (token, slot) to experts, as `jit/kernels/moe.py` has it.
 
     Attributes:
         used: experts of one token.
@@ -75,13 +75,13 @@ def route(
     corrections: np.ndarray | None = None,
     expert_scales: np.ndarray | None = None,
 ) -> Routing:
-    """Choose each token's experts by `scores`; gate_up, down: what they will be used for.
+    """Choose each token's experts by `scores`; gate_up, down: the matrices that will use them.
 
     biases: added to scores; corrections: to likelihoods, for the choice alone; expert_scales: what
     an expert's weights are multiplied by. float32 [padded(experts)] each.
     """
     experts, used = scores.width, how.used
-    most = g.most_tokens * used
+    max_pairs = g.max_tokens * used
     units = aligned(8, np.int64)[:3]
     g.experts_hit.append(units[2:])
     ids, weights = _choose(g, "route", scores, how, biases, corrections, expert_scales)
@@ -93,7 +93,7 @@ def route(
     assert isinstance(ids, np.ndarray)
     active = g.buffers.get("active_experts", experts + 1, 1, np.int32)
     starts = g.buffers.get("expert_starts", experts + 1, 1, np.int32)
-    pairs = g.buffers.get("expert_pairs", most, 1, np.int32)
+    pairs = g.buffers.get("expert_pairs", max_pairs, 1, np.int32)
     args = [ids, g.units(TOKENS), active, starts, pairs, units, gate_up.units, down.units]
     g.tape.op("group", spec(moe.group, experts=experts, used=used), args, g.units(ONE))
     return Routing(used, ids, weights, (active, starts, pairs), units)
@@ -108,7 +108,7 @@ def _choose(
     corrections: np.ndarray | None = None,
     expert_scales: np.ndarray | None = None,
 ) -> tuple[np.ndarray | PerThread, np.ndarray | PerThread]:
-    """Ids and weights of each token's experts; in decode every thread has its own."""
+    """Compute ids and weights of each token's experts; in decode every thread has its own."""
     given = {"biased": biases, "corrected": corrections, "scaled": expert_scales}
     sizes: dict[str, Any] = {key: True for key, values in given.items() if values is not None}
     usual = RoutingSpec(how.used)
@@ -118,7 +118,7 @@ def _choose(
     kernel = spec(moe.route, experts=scores.width, used=how.used, **sizes)
     unread = np.zeros(1, np.float32)
     extra = [unread if values is None else values for values in given.values()]
-    used, most = how.used, g.most_tokens * how.used
+    used, max_pairs = how.used, g.max_tokens * how.used
     if g.decode:
         mine = (
             g.memory(f"{name}.ids", 1, used + 1, np.int32, replicated=True),
@@ -127,8 +127,8 @@ def _choose(
         args = [scores.data, scores.stride, *mine, *extra, float(how.scale)]
         g.tape.op(name, kernel, args, g.units(TOKENS), mode=REPLICATED, barrier=False)
         return mine
-    ids = g.buffers.get(f"{name}.ids", most, 1, np.int32)
-    weights = g.buffers.get(f"{name}.weights", most, 1)
+    ids = g.buffers.get(f"{name}.ids", max_pairs, 1, np.int32)
+    weights = g.buffers.get(f"{name}.weights", max_pairs, 1)
     args = [scores.data, scores.stride, ids, weights, *extra, float(how.scale)]
     g.tape.op(name, kernel, args, g.units(TOKENS), mode=DYNAMIC, chunk=8)
     return ids, weights
@@ -142,7 +142,7 @@ def gated(
     gate: Literal["silu", "gelu"],
     name: str,
 ) -> Activation:
-    """gate(gate h) * (up h) of each token's experts: a row for each pair."""
+    """Compute gate(gate h) * (up h) of each token's experts: a row for each pair."""
     y, units = g.row(name, w.rows, to.used), to.units[:1]
     if w.up is None:
         fused = "silu_mul" if gate == "silu" else "gelu_mul"
@@ -157,7 +157,7 @@ def gated(
 def squared(
     g: GraphBuilder, w: Matrix, h: QuantizedActivation, to: Routing, name: str
 ) -> Activation:
-    """relu(up h)^2 of each token's experts: a row for each pair."""
+    """Compute relu(up h)^2 of each token's experts: a row for each pair."""
     y = g.row(name, w.rows, to.used)
     _gemm(g, name, w, h, y, to, "store", to.units[:1], share=to.used)
     g.square(y, f"{name}_square")
@@ -174,7 +174,7 @@ def clamped(
     limit: float,
     name: str,
 ) -> Activation:
-    """`clamped_glu` of gate h and up h of each token's experts: a row for each pair.
+    """Compute `clamped_glu` of gate h and up h of each token's experts: a row for each pair.
 
     biases: float32 [experts, padded(rows)], of the gate and of up.
     """
@@ -197,12 +197,12 @@ def add(
     name: str,
     biases: np.ndarray | None = None,
 ) -> None:
-    """x += the weighted sum of w y over each token's experts; biases: float32 [experts, width]."""
+    """Add each token's weighted sum of w y over experts to x; biases: float32 [experts, width]."""
     _sum(g, x, w, y, to, name, biases, add=True)
 
 
 def total(g: GraphBuilder, w: Matrix, y: QuantizedActivation, to: Routing, name: str) -> Activation:
-    """The weighted sum of w y over each token's experts."""
+    """Return the weighted sum of w y over each token's experts."""
     out = g.row(f"{name}_total", w.rows)
     _sum(g, out, w, y, to, name, None, add=False)
     return out
@@ -232,18 +232,18 @@ def _sum(
 
 
 def by_head(g: GraphBuilder, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
-    """w_h x_h of each head h, whose matrix is an "expert": rows [tokens * heads]."""
+    """Compute w_h x_h of each head h, whose matrix is an "expert": rows [tokens * heads]."""
     heads = w.experts
     out, units = g.row(name, w.rows, heads), aligned(8, np.int64)[:3]
     if g.decode:
         lists = (_counting(heads + 1), _counting(heads + 1), _counting(heads))
         units[0] = heads * w.units
     else:
-        most = g.most_tokens * heads
+        max_pairs = g.max_tokens * heads
         lists = (
             g.buffers.get("active_heads", heads + 1, 1, np.int32),
             g.buffers.get("head_starts", heads + 1, 1, np.int32),
-            g.buffers.get("head_pairs", most, 1, np.int32),
+            g.buffers.get("head_pairs", max_pairs, 1, np.int32),
         )
         args = [g.units(TOKENS), *lists, units, w.units]
         g.tape.op(f"{name}.lists", spec(moe.head_lists, heads=heads), args, g.units(ONE))
@@ -253,7 +253,7 @@ def by_head(g: GraphBuilder, w: Matrix, x: QuantizedActivation, name: str) -> Ac
 
 
 def add_gated(g: GraphBuilder, x: Activation, y: Activation, score: Activation, name: str) -> None:
-    """x += sigmoid(score) y; score: one number a token."""
+    """Add x += sigmoid(score) y; score: one number a token."""
     ids, weights = _choose(g, f"{name}_gate", score, RoutingSpec(1, "sigmoid", False))
     width = -(-x.width // g.target.lanes) * g.target.lanes
     unread = np.zeros(1, np.float32)
@@ -286,7 +286,7 @@ def _gemm(
 
 
 def _counting(count: int) -> np.ndarray:
-    """0, 1, 2, … as int32."""
+    """Return 0, 1, 2, … as int32."""
     numbers = aligned(count, np.int32)
     numbers[:] = np.arange(count)
     return numbers

@@ -1,4 +1,4 @@
-"""GEMMs on the tape, and what enters them: which kernel, which buffer, who does which panel."""
+"""GEMMs on the tape and the preparation of their inputs: kernels, buffers, shares of panels."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ DECODE_CHUNKS = 0  # in a decode a panel is read at the speed of memory, whoever
 
 
 class GemmBuilder(PassDescriptor):
-    """What a graph needs to put GEMMs on its tape."""
+    """The part of a graph builder that puts GEMMs on the tape."""
 
     def __init__(
         self,
         name: str,
         target: CpuTarget,
         threads: int,
-        most_tokens: int,
+        max_tokens: int,
         buffers: Workspace,
         heads: HeadShape,
     ) -> None:
-        super().__init__(most_tokens, heads, threads)
+        super().__init__(max_tokens, heads, threads)
         self.target = target
         self.tape = Tape(name, threads, elastic=True)
         self.buffers = buffers
@@ -95,8 +95,8 @@ class GemmBuilder(PassDescriptor):
             return QuantizedRows(x.data, x.stride)
         width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantize else x.stride
         row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantize else 4 * width
-        most = self.most_tokens * x.each
-        data = self.memory(name, most, row_bytes, np.uint8, replicated=self.decode)
+        max_rows = self.max_tokens * x.each
+        data = self.memory(name, max_rows, row_bytes, np.uint8, replicated=self.decode)
         sizes = {"norm": weight is not None, "kind": form.kind, "group": form.group}
         kernel = spec(activations.prepare, **sizes, gather=outputs)
         args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
@@ -112,15 +112,15 @@ class GemmBuilder(PassDescriptor):
         return QuantizedRows(data, width)
 
     def _in_tiles(self, w: Matrix) -> bool:
-        """Whether passes of this graph take GEMMs with `w` to AMX tiles."""
-        wide = not self.decode and self.most_tokens >= gemm_amx.FROM
+        """Return whether passes of this graph run GEMMs with `w` on AMX tiles."""
+        wide = not self.decode and self.max_tokens >= gemm_amx.FROM
         return wide and not w.experts and gemm_amx.takes(w.format.name, self.target)
 
     def _arrange(self, name: str, rows: QuantizedRows, width: int) -> QuantizedRows:
-        """Lay quantized rows out for tiles, too. The op that made them needs no barrier before."""
+        """Rearrange quantized rows for tiles, too. The op that wrote them needs no barrier."""
         blocks = -(-width // activations.BLOCK)
         size = gemm_amx.tiles_bytes(gemm_amx.ROWS, blocks)
-        tiles = self.buffers.get(name, -(-self.most_tokens // gemm_amx.ROWS), size, np.uint8)
+        tiles = self.buffers.get(name, -(-self.max_tokens // gemm_amx.ROWS), size, np.uint8)
         args = [rows.data, tiles, blocks, self.units(TOKENS)]
         self.tape.ops[-1].barrier = False  # each thread lays out what it has prepared
         self.tape.op(name, spec(gemm_amx.arrange), args, self.units(TOKENS))
@@ -129,7 +129,7 @@ class GemmBuilder(PassDescriptor):
     def before_experts(
         self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
     ) -> None:
-        """A GEMM by experts follows: for graphs that look at what enters it."""
+        """Handle a GEMM by experts that follows, for graphs that observe its input."""
 
     def _gemm(
         self,
@@ -154,7 +154,7 @@ class GemmBuilder(PassDescriptor):
             if rows.tiles is not None and gemm_amx.takes(form.name, self.target):
                 kernel = spec(gemm_amx.gemm_amx, **sizes)
                 args.insert(2, rows.tiles)
-                args.append(self.scratch("tiles", gemm_amx.scratch_bytes(self.most_tokens)))
+                args.append(self.scratch("tiles", gemm_amx.scratch_bytes(self.max_tokens)))
             else:
                 blocks32 = form.family == "blocks"
                 kernel = spec(gemm.gemm_quant if blocks32 else gemm_k.gemm_k, **sizes)
@@ -163,7 +163,7 @@ class GemmBuilder(PassDescriptor):
         self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
 
     def _gated(self, name: str, w: Matrix, x: QuantizedActivation, *ways: Epilogue) -> Activation:
-        """Gate and up at once where one matrix has both, else one after the other."""
+        """Compute gate and up at once where one matrix has both, else one after the other."""
         out, (fused, after) = self.row(name, w.rows), ways
         if w.up is None:
             self._gemm(name, w, x, out, fused)
@@ -173,7 +173,7 @@ class GemmBuilder(PassDescriptor):
         return out
 
     def _head(self, w: Matrix, x: QuantizedActivation, out: np.ndarray) -> None:
-        """The GEMM with the output head, of the panels that the pass takes."""
+        """Add the GEMM with the output head, over the panels that the pass selects."""
         form = w.format
         rows = x.forms[w.activation(self.target)]
         scratch = gemm_dispatch.scratch_bytes(form.name, w.depth, self.target)
@@ -189,35 +189,35 @@ class GemmBuilder(PassDescriptor):
         kernel: Spec,
         args: Sequence[Any],
         units: np.ndarray,
-        most: int,
+        max_units: int,
         barrier: bool,
     ) -> None:
-        """A GEMM whose panels, up to `most`, the threads share out."""
+        """Add a GEMM whose panels, up to `max_units`, the threads share."""
         # Decode streams: one contiguous range of panels for each thread reads fastest, and so it
         # does in prefill until a thread has done its own.
         chunks = DECODE_CHUNKS if self.decode else CHUNKS
         mode = DYNAMIC if chunks else STATIC
-        chunk = max(1, most // (max(1, chunks) * self.tape.threads))
-        each = args[0].nbytes // most if self.decode else 0
+        chunk = max(1, max_units // (max(1, chunks) * self.tape.threads))
+        each = args[0].nbytes // max_units if self.decode else 0
         self.tape.op(
             name, kernel, args, units, mode=mode, chunk=chunk, barrier=barrier, unit_bytes=each
         )
 
     def scratch(self, name: str, nbytes: int) -> np.ndarray | PerThread:
-        """Memory of each thread's own that lasts for one op."""
+        """Allocate per-thread memory that lasts for one op."""
         own = self.memory(name, 1, nbytes, np.uint8, replicated=True)
         return replace(own, scratch=True) if isinstance(own, PerThread) else own
 
     def row(self, name: str, width: int, each: int = 1, *, replicated: bool = False) -> Activation:
-        """A buffer for an activation, or one for each thread."""
-        rows = self.most_tokens * each
+        """Return a buffer for an activation, or one for each thread."""
+        rows = self.max_tokens * each
         data = self.memory(name, rows, padded(width), replicated=replicated)
         return Activation(data, width, each)
 
     def memory(
         self, name: str, rows: int, width: int, dtype: type = np.float32, *, replicated: bool
     ) -> np.ndarray | PerThread:
-        """An array of the workspace, or one for each thread."""
+        """Return an array of the workspace, or one for each thread."""
         if not replicated:
             return self.buffers.get(name, rows, width, dtype)
         names = [f"{name}.{t}" for t in range(self.tape.threads)]

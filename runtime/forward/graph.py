@@ -1,6 +1,6 @@
 """Builds a forward pass on the tape, so that a model's code reads like its equations.
 
-A `GraphBuilder` builds one plan: a pass of up to `most_tokens` rows of any sequences. It decides
+A `GraphBuilder` builds one plan: a pass of up to `max_tokens` rows of any sequences. It decides
 which kernel, which buffer and which sharing of work each step gets; the model says only what is
 computed.
 
@@ -45,19 +45,19 @@ from .tensors import (
 
 
 class GraphBuilder(GemmBuilder):
-    """One pass on its way to the tape."""
+    """The builder of one pass."""
 
     def __init__(
         self,
         name: str,
         target: CpuTarget,
         threads: int,
-        most_tokens: int,
+        max_tokens: int,
         buffers: Workspace,
         heads: HeadShape,
         kv: KVLayout,
     ) -> None:
-        super().__init__(name, target, threads, most_tokens, buffers, heads)
+        super().__init__(name, target, threads, max_tokens, buffers, heads)
         self.kv = kv
         self._temperatures: dict[Temperature, np.ndarray] = {}
         self.layer_index = 0
@@ -78,7 +78,7 @@ class GraphBuilder(GemmBuilder):
         replicated: bool = False,
         name: str = "",
     ) -> Activation:
-        """Rows of the embedding table for the ids of this pass, times `scale`.
+        """Look up the embedding rows of this pass's ids, times `scale`.
 
         `replicated`: in decode every thread gets them for itself, for a model that adds to them by
         `add_norm` only: what is done to them needs no barrier then. `name`: of a table that is not
@@ -98,31 +98,31 @@ class GraphBuilder(GemmBuilder):
     def norm(
         self, x: Activation, weight: np.ndarray, eps: float, into: Sequence[Matrix], name: str
     ) -> QuantizedActivation:
-        """RMSNorm of `x`, made ready to be multiplied by the matrices `into`."""
+        """Compute RMSNorm of `x`, and prepare the result for the matrices `into`."""
         return self._prepare(name, x, into, weight, eps, outputs=False)
 
     def quantize(self, x: Activation, into: Sequence[Matrix], name: str) -> QuantizedActivation:
-        """`x` as it is, made ready to be multiplied by the matrices `into`."""
+        """Quantize `x` for the matrices `into`, without a norm."""
         return self._prepare(name, x, into, None, 0.0, outputs=False)
 
     def matmul(
         self, w: Matrix, x: QuantizedActivation, name: str, *, last: bool = True
     ) -> Activation:
-        """w x. `last` is False when another GEMM of the same input follows: no barrier yet."""
+        """Compute w x. `last` is False if another GEMM of this input follows: no barrier yet."""
         out = self.row(name, w.rows)
         self._gemm(name, w, x, out, "store", barrier=last)
         return out
 
     def add_matmul(self, x: Activation, w: Matrix, y: QuantizedActivation, name: str) -> None:
-        """x += w y."""
+        """Add x += w y."""
         self._gemm(name, w, y, x, "add")
 
     def silu_mul(self, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
-        """silu(gate x) * (up x) for a gate/up matrix."""
+        """Compute silu(gate x) * (up x) for a gate/up matrix."""
         return self._gated(name, w, x, "silu_mul", "after_silu")
 
     def gelu_mul(self, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
-        """gelu(gate x) * (up x), gelu by tanh."""
+        """Compute gelu(gate x) * (up x), gelu by tanh."""
         return self._gated(name, w, x, "gelu_mul", "after_gelu")
 
     def add_norm(
@@ -134,7 +134,7 @@ class GraphBuilder(GemmBuilder):
         name: str,
         scale: float = 1.0,
     ) -> None:
-        """x = scale (x + rmsnorm(y)). In prefill the next op shares out the tokens as this one."""
+        """Set x = scale (x + rmsnorm(y)). In prefill the next op splits the tokens as this one."""
         width = y.width
         args = [x.data, y.data, weight, x.stride, y.stride, width, padded(width), float(eps), scale]
         kernel = spec(activations.add_norm, **({"scaled": True} if scale != 1 else {}))
@@ -143,7 +143,7 @@ class GraphBuilder(GemmBuilder):
     def add_norms(
         self, x: Activation, y: Activation, weight: np.ndarray, eps: float, name: str, scale: float
     ) -> None:
-        """The same for each of the parts, as wide as `weight`, that x and y are made of."""
+        """Apply `add_norm` to each of the parts, as wide as `weight`, of x and y."""
         width = len(weight)
         assert x.stride == y.stride == x.width, name
         assert x.width % width == 0 == padded(width) - width, name
@@ -152,29 +152,29 @@ class GraphBuilder(GemmBuilder):
         self.tape.op(name, kernel, args, self.units(TOKENS, x.width // width))
 
     def gate_heads(self, x: Activation, gate: Activation, head_dim: int, name: str) -> None:
-        """x = softplus(gate) * x; of x's heads each has one gate, or one for each dim."""
+        """Compute x = softplus(gate) * x; each head of x has one gate, or one for each dim."""
         heads = x.width // head_dim
         args = [x.data, gate.data, x.stride, gate.stride, heads]
         kernel = spec(activations.gate_heads, head_dim=head_dim, gates=gate.width // heads)
         self.tape.op(name, kernel, args, self.units(TOKENS, heads))
 
     def gelu_times(self, x: Activation, y: Activation, name: str) -> None:
-        """x = gelu(x) * y."""
+        """Compute x = gelu(x) * y."""
         args = [x.data, y.data, x.stride, y.stride, padded(x.width)]
         self.tape.op(name, spec(activations.gelu_times), args, self.units(TOKENS))
 
     def square(self, x: Activation, name: str) -> None:
-        """x = relu(x)^2."""
+        """Compute x = relu(x)^2."""
         args = [x.data, x.stride, padded(x.width)]
         self.tape.op(name, spec(activations.square), args, self.units(TOKENS, x.each))
 
     def add_bias(self, x: Activation, bias: np.ndarray, name: str) -> None:
-        """x += bias, float32 [padded(width)]. The next op shares out the tokens as this one."""
+        """Add x += bias, float32 [padded(width)]. The next op splits the tokens as this one."""
         args = [x.data, bias, x.stride, padded(x.width)]
         self._by_tokens(name, spec(activations.add_bias), args, isinstance(x.data, PerThread))
 
     def rmsnorm(self, x: Activation, weight: np.ndarray, eps: float, name: str) -> Activation:
-        """rmsnorm(x) as float32, for other things than GEMMs."""
+        """Compute rmsnorm(x) as float32, for uses other than GEMMs."""
         form = activations.ActivationFormat("float", 1, 0)
         data = self._prepare_form(name, x, form, weight, eps, outputs=False, last=True).data
         if isinstance(data, PerThread):
@@ -182,7 +182,7 @@ class GraphBuilder(GemmBuilder):
         return Activation(data.view(np.float32), x.width)
 
     def _by_tokens(self, name: str, kernel: Spec, args: list[Any], replicated: bool) -> None:
-        """An op on each token, after which nobody meets."""
+        """Add an op on each token, with no barrier after it."""
         mode = REPLICATED if replicated else STATIC
         self.tape.op(name, kernel, args, self.units(TOKENS), mode=mode, barrier=False)
 
@@ -210,7 +210,7 @@ class GraphBuilder(GemmBuilder):
         assert (k is None) == (v is None) == (rule.source is not None), rule
         tiling = self.tiling(h)
         sizes = {"head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format}
-        rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
+        rotated = self.buffers.get("rotated", self.max_tokens, h.heads * h.head_dim)
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
         bias = cos if biases is None else biases
@@ -266,7 +266,7 @@ class GraphBuilder(GemmBuilder):
         h = rule.heads or self.heads
         tiling, layout = self.tiling(h), self.kv
         cos, sin = layout.tables[rule.table or 0]
-        rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
+        rotated = self.buffers.get("rotated", self.max_tokens, h.heads * h.head_dim)
         cache = [BASE, *layout.offsets(self.layer_index)]
         sizes = {"head_dim": h.head_dim, "kv_heads": 1, "group": h.heads, "kv": layout.format,
                  "value_dim": h.out_dim}  # fmt: skip
@@ -298,7 +298,7 @@ class GraphBuilder(GemmBuilder):
         tiling: Tiling,
         sinks: np.ndarray | None,
     ) -> None:
-        """Attention on the queries and the cache of `inputs`."""
+        """Attend with the queries and the cache of `inputs`."""
         h = tiling.heads
         scratch = self.scratch("scores", attention.scratch_bytes(h.group, h.head_dim, h.value_dim))
         sink, unread = {} if sinks is None else {"sink": True}, self.kv.tables[0][0]
@@ -321,7 +321,7 @@ class GraphBuilder(GemmBuilder):
         out: np.ndarray,
         cap: float = 0.0,
     ) -> None:
-        """Norm and output head for the tokens that want logits. out: float32 [rows, stride].
+        """Add norm and output head for the tokens with logits. out: float32 [rows, stride].
 
         With a cap c the logits are c tanh(logits / c).
         """
@@ -338,6 +338,6 @@ class GraphBuilder(GemmBuilder):
 
     @property
     def state_offset(self) -> int:
-        """float32 values of a sequence's state before the part of the layer at hand."""
+        """Float32 values of a sequence's state before the current layer's part."""
         assert self.kv.states is not None, "this model has no states"
         return self.kv.states.offsets[self.layer_index]

@@ -1,4 +1,4 @@
-"""A pass that ends with the norm in front of the output head, for those who want no logits."""
+"""A pass that ends with the output norm, for callers that need no logits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class HiddenGraph(GraphBuilder):
     """A graph that ends with the output norm: hidden states in place of logits.
 
     Attributes:
-        hidden: float32 [most_tokens, padded width], of the rows of the last pass; valid while its
+        hidden: float32 [max_tokens, padded width], of the rows of the last pass; valid while its
             caller has the engine's lock.
     """
 
@@ -28,7 +28,7 @@ class HiddenGraph(GraphBuilder):
         out: np.ndarray,
         cap: float = 0.0,
     ) -> None:
-        """The norm alone, of every row."""
+        """Add the norm alone, of every row."""
         assert isinstance(x.data, np.ndarray), "a pass of one row gives logits"
         self.tape.ops[-1].barrier = True  # these tokens are shared out otherwise
         data = self.rmsnorm(x, weight, eps, "hidden_norm").data

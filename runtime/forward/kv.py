@@ -1,4 +1,4 @@
-"""The KV cache of one session: pages of 256 positions, made as the context grows.
+"""The KV cache of one session: pages of 256 positions, allocated as the context grows.
 
 Layers with a sliding window lie behind the others in a page. Where no sequence can see their part
 of a page any more its memory is given back: such a page still serves all that go on behind it, but
@@ -21,8 +21,8 @@ from itertools import accumulate, count
 import numpy as np
 
 from ...jit.kernels.batch import STATE_ENTRIES
-from ...jit.kernels.kept_rows import layer_bytes as layer_bytes_of_rows
 from ...jit.kernels.kvcache import PAGE, KVFormat, layer_bytes, layer_offsets
+from ...jit.kernels.stored_rows import layer_bytes as layer_bytes_of_rows
 from ...jit.pool import aligned
 from ..memory import HUGE_PAGE, give_up
 from .kv_memory import KVMemory
@@ -70,30 +70,30 @@ class Page:
             layout.memory.used += nbytes
 
     def share(self, positions: int, *, views: bool = True) -> None:
-        """One more relies on its first positions; `views`: in layers with windows, too."""
+        """Add a reference to its first positions; `views`: in layers with windows, too."""
         with COUNTING:
             self.refcount += 1
             self.viewers += views
             self.fix(positions)
 
     def fix(self, positions: int) -> None:
-        """Somebody who has it relies on its first positions."""
+        """Pin its first positions for one holder."""
         with COUNTING:
             self.fixed = max(self.fixed, positions)
 
     def release(self, writer: int = 0, *, views: bool = True) -> None:
-        """One less has it, and fills it no more; `views`: it had wanted the layers with windows."""
+        """Drop a reference and the right to write; `views`: it had used the layers with windows."""
         with COUNTING:
             self.refcount -= 1
             if writer and self.writer == writer:
                 self.writer = 0
             if views:
-                self.look_away()
+                self.release_window()
             if not self.refcount:
                 self._layout.memory.used -= self.nbytes
 
     def claim(self, writer: int, start: int) -> bool:
-        """Whether this cache may write from position `start` of it on, now that it wants to.
+        """Claim the page for this cache from position `start`; return whether it may write there.
 
         All of it where nobody else has it; what others do not rely on, where nobody fills it.
         """
@@ -104,13 +104,13 @@ class Page:
                 self.writer = writer
             return self.writer == writer and start >= self.fixed
 
-    def look_at(self) -> None:
-        """One of its holders wants the layers with windows again."""
+    def acquire_window(self) -> None:
+        """Acquire the layers with windows for one holder."""
         with COUNTING:
             self.viewers += 1
 
-    def look_away(self) -> int:
-        """One of its holders wants them no more; bytes that this has made free."""
+    def release_window(self) -> int:
+        """Release the layers with windows for one holder; return the bytes freed."""
         with COUNTING:
             self.viewers -= 1
             if self.viewers or not self.refcount or not self.whole or not self._layout.window:
@@ -124,14 +124,14 @@ class Page:
 
     @classmethod
     def empty(cls, writer: int, layout: KVLayout) -> Page:
-        """A page of zeros."""
+        """Return a page of zeros."""
         arena = layout.memory.take(layout.page_bytes)
         return cls(arena.take(layout.page_bytes), arena.nbytes, writer, layout)
 
 
 @dataclass(frozen=True)
 class KVLayout:
-    """What the pages of a model are made of.
+    """The layout of a model's pages.
 
     Attributes:
         format: ``bf16``, ``q8`` or ``f32``.
@@ -141,7 +141,7 @@ class KVLayout:
         memory: what all pages of this layout take.
         windows: positions that a token sees in each layer; 0: all. None given: all in all.
         states: what layers with a recurrence have instead; None: there are none.
-        kept: values of a row of each position that passes keep beside (`kept_rows.py`).
+        row_width: values of the row that passes store with each position (`stored_rows.py`).
     """
 
     format: KVFormat
@@ -151,7 +151,7 @@ class KVLayout:
     memory: KVMemory = field(default_factory=KVMemory)
     windows: tuple[int, ...] = ()
     states: StateLayout | None = None
-    kept: int = 0
+    row_width: int = 0
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -161,7 +161,7 @@ class KVLayout:
             for h in self.shapes
         ]
         windows = [*(self.windows or (0,) * len(sizes)), 0]
-        sizes.append(layer_bytes_of_rows(self.kept))
+        sizes.append(layer_bytes_of_rows(self.row_width))
         order = sorted(range(len(sizes)), key=lambda layer: windows[layer] > 0)
         ends = list(accumulate(sizes[layer] for layer in order))
         starts = [0] * len(sizes)
@@ -180,15 +180,15 @@ class KVLayout:
         return self.page_bytes / PAGE
 
     def offsets(self, layer: int) -> tuple[int, int]:
-        """Byte offsets of a layer's K and V within a page; of V that of K where it lies there."""
+        """Return the byte offsets of a layer's K and V in a page; equal if values are in keys."""
         h = self.shapes[layer]
         assert h is not None, f"layer {layer} has no keys and values of its own"
         k_at, v_at = layer_offsets(self.format, 0, h.kv_heads, h.head_dim)
         return self._starts[layer] + k_at, self._starts[layer] + (k_at if h.value_dim else v_at)
 
     @property
-    def kept_offset(self) -> int:
-        """Byte offset of the rows that are kept within a page."""
+    def stored_rows_offset(self) -> int:
+        """Byte offset of the stored rows within a page."""
         return self._starts[len(self.shapes)]
 
     @cached_property
@@ -203,23 +203,23 @@ class KVLayout:
 
     @property
     def near_share(self) -> float:
-        """Of a page's bytes, how many lie in layers that have a window."""
+        """Fraction of a page's bytes that belongs to layers with a window."""
         return 1.0 - self.far_bytes / self.page_bytes if self.page_bytes else 0.0
 
     def seen(self, positions: int, slack: int = 0) -> int:
-        """The first page that is seen in layers with windows from that position on."""
+        """Return the first page visible in layers with windows from that position on."""
         if not self.window:
             return 0
         return max(0, positions - self.window - slack) // PAGE
 
-    def goes_on(self, pages: Sequence[Page], positions: int) -> bool:
-        """Whether a sequence can go on behind so many positions of these pages."""
+    def can_resume_at(self, pages: Sequence[Page], positions: int) -> bool:
+        """Return whether a sequence can resume after so many positions of these pages."""
         last = -(-positions // PAGE)
         return all(page.whole for page in pages[self.seen(positions) : last])
 
 
 class KVCache:
-    """Pages of one sequence, and their table.
+    """The pages of one sequence, and their table.
 
     Attributes:
         format: ``bf16``, ``q8`` or ``f32``.
@@ -248,12 +248,12 @@ class KVCache:
         weakref.finalize(self, _release, self._held, self._first, self.table).atexit = False
 
     def reserve(self, positions: int) -> None:
-        """Make sure that positions 0 … positions - 1 have a page."""
+        """Allocate pages for positions 0 … positions - 1."""
         while len(self._held) * PAGE < positions:
             self._hold(len(self._held), Page.empty(self.table, self.layout))
 
     def ready(self, start: int, end: int, *, undo: bool = False) -> bool:
-        """Whether it may write positions start … end - 1, on one page, as things are.
+        """Return whether positions start … end - 1, on one page, are writable now.
 
         undo: and the pass may be taken back, which takes a second state.
         """
@@ -266,24 +266,24 @@ class KVCache:
         return page.writer == self.table and start - index * PAGE >= page.fixed
 
     def page_at(self, position: int) -> Page | None:
-        """The page that has a position within it; None at the border of two."""
+        """Return the page that has a position within it; None at a page border."""
         index = position // PAGE
         return self._held[index] if position % PAGE and index < len(self._held) else None
 
     def needs(self, end: int, *, undo: bool = False) -> int:
-        """Bytes of all pages of `end` positions, and of the state, or of both: see `ready`."""
+        """Return the bytes of all pages of `end` positions and one or two states: see `ready`."""
         state = 0 if self.state is None else self.state.layout.nbytes * (1 + undo)
         return state + -(-end // PAGE) * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE
 
     def can_undo(self, end: int) -> bool:
-        """Whether a pass up to `end` could be taken back, were all memory its own."""
+        """Return whether a pass up to `end` could be rolled back, were all memory its own."""
         budget = self.layout.memory.budget
         return self.state is None or budget is None or self.needs(end, undo=True) <= budget
 
     def wants(
         self, start: int, end: int, claimed: Collection[Page] = (), *, undo: bool = False
     ) -> int:
-        """Bytes of the pages, and of the states, that `make_writable` would make.
+        """Return the bytes of pages and states that `make_writable` would allocate.
 
         claimed: pages that others fill up before it does, in the same pass.
         """
@@ -297,18 +297,18 @@ class KVCache:
         return state + new * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE  # as `Arena` takes it
 
     def claims(self, start: int, end: int) -> list[Page]:
-        """The pages of others that it fills up where it writes positions start … end - 1."""
+        """Return the shared pages that it completes when it writes positions start … end - 1."""
         first = start // PAGE
         pages = enumerate(self._held[first : -(-end // PAGE)], first)
         shared = [(number, page) for number, page in pages if page.refcount > 1]
         return [page for number, page in shared if self._writes(page, start - number * PAGE)]
 
     def _writes(self, page: Page, start: int) -> bool:
-        """Whether this cache may write on a page from a position of it on."""
+        """Return whether this cache may write on a page from a position of it on."""
         return page.refcount == 1 or (page.writer in (0, self.table) and start >= page.fixed)
 
     def make_writable(self, start: int, end: int, *, undo: bool = False) -> None:
-        """Make sure that positions start … end - 1 can be written without another's seeing.
+        """Make positions start … end - 1 writable without effect on other caches (copy on write).
 
         A page that others rely on is copied if positions before `start` lie on it. `computed` is to
         follow; if nothing came of the pass, `seek`. undo: the pass may be taken back.
@@ -329,7 +329,7 @@ class KVCache:
                 page.release(self.table, views=index >= self._first[0])
 
     def fork(self, positions: int) -> KVCache:
-        """Another cache whose first `positions` positions are those of this one.
+        """Return another cache whose first `positions` positions are shared with this one.
 
         They are fewer where the state behind them is not known: see `seek`. They are on the same
         pages; nothing is copied before somebody writes over them.
@@ -344,17 +344,17 @@ class KVCache:
             other.state.adopt(known, others)
         return other
 
-    def goes_on(self, positions: int) -> bool:
-        """Whether a sequence can go on behind its first `positions` positions."""
-        return not self.layout.window or self.layout.goes_on(self._held, positions)
+    def can_resume_at(self, positions: int) -> bool:
+        """Return whether a sequence can resume after its first `positions` positions."""
+        return not self.layout.window or self.layout.can_resume_at(self._held, positions)
 
     def computed(self, end: int) -> None:
-        """A pass has computed the positions up to `end`."""
+        """Record that a pass has computed the positions up to `end`."""
         if self.state is not None:
             self.state.done(end)
 
     def seek(self, n: int) -> int:
-        """The most positions, `n` at most, behind which the sequence can go on from here.
+        """Return the largest position, `n` at most, after which the sequence can resume.
 
         That is `n`, but for states that are not known there: then what follows has to be computed
         again.
@@ -362,9 +362,9 @@ class KVCache:
         return n if self.state is None else self.state.seek(n)
 
     def adopt(self, pages: Sequence[Page], positions: int) -> None:
-        """Take pages of others in place of its own: their first `positions` positions."""
+        """Replace its own pages by the first `positions` positions of other caches' pages."""
         assert -(-positions // PAGE) == len(pages), (positions, len(pages))
-        assert self.layout.goes_on(pages, positions), "what is seen is there"
+        assert self.layout.can_resume_at(pages, positions), "what is seen is there"
         same = 0
         while same < min(len(pages), len(self._held)) and self._held[same] is pages[same]:
             same += 1
@@ -377,7 +377,7 @@ class KVCache:
             self._hold(index, page)
 
     def clear(self, keep: int = 0) -> None:
-        """Let go of all pages but the first `keep`; of the state too, if none is kept."""
+        """Release all pages but the first `keep`; the state too if `keep` is 0."""
         if self.state is not None and not keep:
             self.state.clear()
         while len(self._held) > keep:
@@ -385,7 +385,7 @@ class KVCache:
         self._first[0] = min(self._first[0], keep)
 
     def truncate(self, positions: int) -> None:
-        """Let go of the pages after the first `positions` that others hold too.
+        """Release shared pages after the first `positions`.
 
         Pages of its own stay, to be written again.
         """
@@ -396,31 +396,31 @@ class KVCache:
         self.slide_back(positions)
 
     def slide_back(self, positions: int) -> None:
-        """It goes on behind fewer positions than before: want what is seen from there.
+        """Resume after fewer positions than before: acquire the windows visible from there.
 
-        Pages that follow are kept to be written again, but for those that are not whole.
+        Pages that follow stay for new writes, but for those that are not whole.
         """
         behind = range(-(-positions // PAGE), len(self._held))
         self.clear(next((n for n in behind if not self._held[n].whole), len(self._held)))
         self._look_from(min(self._first[0], self.layout.seen(positions, SLACK)))
 
     def slide(self, positions: int) -> None:
-        """So many positions are computed: let go of what lies behind the windows."""
+        """Release what lies before the windows after `positions` computed positions."""
         first = self.layout.seen(positions, SLACK)
         if first > self._first[0]:
             self._look_from(first)
 
     def _look_from(self, first: int) -> None:
-        """Want the layers with windows of its pages from there on, and of no others."""
+        """Acquire the layers with windows of its pages from there on, and release all others."""
         # In these orders: after Ctrl-C in between a count may be too high, but never too low.
         for index in reversed(range(first, self._first[0])):
             if index < len(self._held):
-                self._held[index].look_at()
+                self._held[index].acquire_window()
             self._first[0] = index
         for index in range(self._first[0], first):
             self._first[0] = index + 1
             if index < len(self._held):
-                self._held[index].look_away()
+                self._held[index].release_window()
 
     def _pop(self) -> None:
         self.version = next(_VERSIONS)
@@ -429,7 +429,7 @@ class KVCache:
         self.pages[index] = 0
 
     def page(self, index: int) -> np.ndarray:
-        """The bytes of one page: uint8 [page_bytes], not to be written by the caller.
+        """Return the bytes of one page: uint8 [page_bytes], read-only to the caller.
 
         Without the layers that have a window, where they are let go of: uint8 [far_bytes].
         """
@@ -438,22 +438,22 @@ class KVCache:
 
     @property
     def held(self) -> Sequence[Page]:
-        """Its pages."""
+        """The pages it holds."""
         return self._held
 
     def append(self, data: np.ndarray) -> None:
-        """Take in a further page as `page` gave it: uint8 that may be written."""
+        """Append a page from `page`: writable uint8."""
         assert len(data) in (self.page_bytes, self.layout.far_bytes), len(data)
         self._hold(len(self._held), Page(data, len(data), self.table, self.layout))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the pages that it holds, shared ones included."""
+        """Return the bytes of the pages that it holds, shared ones included."""
         return sum(page.nbytes for page in self._held)
 
     @property
     def shared_nbytes(self) -> int:
-        """Bytes of those that other caches hold too."""
+        """Bytes of the pages that other caches hold too."""
         return sum(page.nbytes for page in self._held if page.refcount > 1)
 
     def _hold(self, index: int, page: Page) -> None:
@@ -463,8 +463,8 @@ class KVCache:
         self._held[index : index + 1] = [page]
 
 
-def kept(positions: int, window: int, share: float) -> float:
-    """Of so many positions, how many a sequence keeps in memory, on the average of its bytes.
+def resident_positions(positions: int, window: int, share: float) -> float:
+    """Return how many of so many positions a sequence has in memory, averaged over its bytes.
 
     window: the longest of a layer; share: of the bytes that lie in layers with one.
     """

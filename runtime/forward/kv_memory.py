@@ -1,4 +1,4 @@
-"""Memory for pages of keys and values: what all of them take, and those that are yet to come."""
+"""Memory for KV pages: the total in use, and spare pages made in advance."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SOON = 32  # passes in which their pages are there, whoever needs them
 
 @dataclass(slots=True)
 class Spare:
-    """Memory for a page that is yet to come; `touched`: bytes of it that the system has given."""
+    """Memory of a future page; `touched`: bytes that the system has already mapped."""
 
     arena: Arena
     touched: int = 0
 
-    def touch(self, nbytes: int, most: int) -> int:
-        """Touch what it lacks of `nbytes`, so many bytes at most; how many."""
-        count = max(0, min(nbytes - self.touched, most))
+    def touch(self, nbytes: int, limit: int) -> int:
+        """Touch the rest of `nbytes`, `limit` bytes at most; return how many were touched."""
+        count = max(0, min(nbytes - self.touched, limit))
         self.arena.touch(self.touched, self.touched + count)
         self.touched += count
         return count
@@ -46,14 +46,14 @@ class KVMemory:
     _spares: list[Spare] = field(default_factory=list)  # for the next pages, the first one first
 
     def take(self, nbytes: int) -> Arena:
-        """Memory for a page."""
+        """Return memory for a page."""
         if self._spares and self._spares[0].arena.nbytes >= nbytes:
             return self._spares.pop(0).arena
         self._spares.clear()
         return Arena(nbytes)
 
     def prepare(self, nbytes: int, spans: Iterable[tuple[int, int]]) -> None:
-        """A pass was run: touch a part of each page of so many bytes that its sequences will need.
+        """Touch, after a pass, a part of each page of so many bytes that its sequences will need.
 
         spans: of each sequence the position after its last row, and its rows; the next passes
         are taken to have as many.
@@ -71,18 +71,18 @@ class KVMemory:
         lefts = [-end % PAGE // rows for end, rows in ends]  # passes until a page is needed
         if len(lefts) > 1:
             lefts = [min(left, SOON) for left in lefts] + [SOON] * NEWCOMERS
-        todo = most = 0
+        todo = largest = 0
         for n, left in enumerate(sorted(lefts)):
             if n == len(self._spares) and not self._add_spare(nbytes):
                 break
             # The k-th page is for the k-th sequence, when those before it are whole.
             todo += nbytes - self._spares[n].touched
-            most = max(most, -(-todo // max(1, left - AHEAD)))
+            largest = max(largest, -(-todo // max(1, left - AHEAD)))
         for spare in self._spares:
-            most -= spare.touch(nbytes, most)
+            largest -= spare.touch(nbytes, largest)
 
     def _add_spare(self, nbytes: int) -> bool:
-        """Whether there is room for one more."""
+        """Add one spare page if there is room; return whether there was."""
         if not self.lacks((len(self._spares) + 1) * nbytes):
             with suppress(OSError, MemoryError):  # who needs the page will be told
                 self._spares.append(Spare(Arena(nbytes)))
@@ -90,7 +90,7 @@ class KVMemory:
         return False
 
     def lacks(self, nbytes: int) -> int:
-        """Bytes that have to be let go of before so many more fit; 0: none."""
+        """Return the bytes to evict before so many more fit; 0: none."""
         if self.budget is None:
             return 0
         return max(0, self.used + self.promised + nbytes - self.budget)

@@ -1,4 +1,4 @@
-"""The choice of the next tokens: ops over the logits of a pass, and their buffers."""
+"""Token selection: ops over the logits of a pass, and their buffers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ROWS = 64  # of logits that a pass gives at most
 
 
 def argmax_ops(tape: Tape, choice: OutputBuffers) -> None:
-    """Greedy choice in the first row of the logits, under the mask if there is one."""
+    """Add greedy choice in the first row of the logits, under the mask if there is one."""
     _ops(tape, choice, choice.zero, choice.all_parts, choice.one)
 
 
 def argmax_rows_ops(tape: Tape, choice: OutputBuffers) -> None:
-    """Greedy choice in some neighboring rows of the logits: see `Choice.rows`."""
+    """Add greedy choice in consecutive rows of the logits: see `Choice.rows`."""
     _ops(tape, choice, choice.first, choice.parts, choice.count)
 
 
@@ -34,7 +34,7 @@ def _ops(
 
 
 def greedy(logits: np.ndarray, mask: np.ndarray | None) -> int:
-    """The same choice by numpy, in a copy of a row: float32 [n_vocab]; -1 where there is none."""
+    """Compute the greedy choice in numpy, in a copy of a row: float32 [n_vocab]; -1 for none."""
     usable = logits > argmax.NEVER
     if mask is not None:
         bits = np.unpackbits(mask.view(np.uint8), count=len(logits), bitorder="little")
@@ -76,9 +76,9 @@ class OutputBuffers:
             self.masks[row, : len(mask)] = mask
 
     def mask(self, row: int) -> np.ndarray | None:
-        """What was set."""
+        """Return the mask of a row."""
         return self.masks[row] if self.use_mask[row] else None
 
     def rows(self, first: int, count: int) -> None:
-        """The rows that the next run of `argmax_rows_ops` looks at."""
+        """Select the rows for the next run of `argmax_rows_ops`."""
         self.first[0], self.count[0], self.parts[0] = first, count, count * argmax.PARTS

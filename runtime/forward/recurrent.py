@@ -42,7 +42,7 @@ class ShortConv:
         return (taps - 1) * channels
 
     def apply(self, g: GraphBuilder, x: Activation, name: str) -> Activation:
-        """The convolved rows of x."""
+        """Return the convolved rows of x."""
         taps, channels = self.weight.shape
         out = g.row(name, channels)
         kernel = spec(
@@ -94,7 +94,7 @@ class DeltaRule:
         eps: float,
         name: str,
     ) -> Activation:
-        """Rows u, convolved, through the recurrence, normed and gated by z."""
+        """Run rows u, convolved, through the recurrence; norm them and gate them by z."""
         out = g.row(name, self.value_heads * self.value_dim)
         sizes = {name: getattr(self, name) for name in _DELTA_SIZES}
         assert alpha.stride == beta.stride, "both are as wide as there are heads"
@@ -136,7 +136,7 @@ class Mamba2:
     def apply(
         self, g: GraphBuilder, u: Activation, z: Activation, step: Activation, eps: float, name: str
     ) -> Activation:
-        """Rows u, convolved, through the recurrence, gated by z and normed."""
+        """Run rows u, convolved, through the recurrence; gate them by z and norm them."""
         inner = self.heads * self.head_dim
         out = g.row(name, inner)
         sizes = {name: getattr(self, name) for name in ("heads", "head_dim", "groups", "state_dim")}
@@ -156,7 +156,7 @@ def _op(g: GraphBuilder, name: str, kernel: object, args: list[object], each: in
 
 
 def by_taps(weight: np.ndarray) -> np.ndarray:
-    """Weights of a convolution as files have them, [channels, taps], as kernels do."""
+    """Transpose convolution weights [channels, taps] of a file to the kernels' order."""
     out = aligned(weight.T.shape, np.float32)
     out[:] = weight.T
     return out

@@ -1,4 +1,4 @@
-"""Sequences of a pass that begin with the same pages: which rows may read them together.
+"""Shared prefixes: sequences of a pass that begin with the same pages, whose rows can share reads.
 
 Pages of agents that begin alike, and of forks, are the same memory (`kv.py`). Sorted by their
 pages, sequences that have most in common are neighbors: a tree, of which a tile of the pass gets a
@@ -23,7 +23,7 @@ ALL = 1 << 40  # pages: of a sequence and itself
 
 
 class JoinedWalk(NamedTuple):
-    """Members first … end - 1 of a tile attend to pages start … stop - 1; stop 0: their own."""
+    """A walk of members first … end - 1 over pages start … stop - 1; stop 0: to each one's end."""
 
     first: int
     end: int
@@ -39,14 +39,14 @@ class JoinedTile(NamedTuple):
 
 
 class Together(NamedTuple):
-    """What a span reads together with others: the first positions, by so many on the average."""
+    """Shared reads of a span: the first positions, and the average number of readers."""
 
     positions: int = 0
     readers: float = 1.0
 
 
 class Reading(NamedTuple):
-    """What the spans of a pass read together with others.
+    """The shared reads of the spans of a pass.
 
     Attributes:
         spans: of each.
@@ -58,11 +58,11 @@ class Reading(NamedTuple):
 
 
 ALONE = Together()
-APART = Reading((), (0, ALONE))
+NO_SHARING = Reading((), (0, ALONE))
 
 
 class SharedPrefix:
-    """What the sequences of a pass have in common, as long as their pages are the same.
+    """The shared prefixes of a pass's sequences, valid while their pages stay the same.
 
     order: spans of the pass that begin like others, so that neighbors have most in common.
     common: how many whole pages each of them has in common with the one before it.
@@ -75,24 +75,24 @@ class SharedPrefix:
         self._reading: dict[tuple[int, int], Reading] = {}
         self._readers: dict[int, int] = {}
 
-    def tiles(self, most: int, least: int = 1) -> list[JoinedTile]:
-        """The tiles of several spans each, of `most` rows; at least `least`, if there are any.
+    def tiles(self, max_rows: int, min_tiles: int = 1) -> list[JoinedTile]:
+        """Build tiles of several spans each, of `max_rows` rows; at least `min_tiles`, if any.
 
         A span that fills half a tile stays by itself: its rows read together anyway.
         """
-        found = self._tiles.get((most, least))
+        found = self._tiles.get((max_rows, min_tiles))
         if found is None:
             rows = sum(self.counts[span] for span in self.order)
-            size = min(most, -(-rows // least))
-            found = self._tiles[most, least] = list(self._packed(size))
+            size = min(max_rows, -(-rows // min_tiles))
+            found = self._tiles[max_rows, min_tiles] = list(self._packed(size))
         return found
 
-    def reading(self, most: int, least: int = 1) -> Reading:
-        """What the spans read together in such tiles."""
-        found = self._reading.get((most, least))
+    def reading(self, max_rows: int, min_tiles: int = 1) -> Reading:
+        """Return what the spans read in shared tiles."""
+        found = self._reading.get((max_rows, min_tiles))
         if found is None:
             spans = [ALONE] * len(self.counts)
-            for tile in self.tiles(most, least):
+            for tile in self.tiles(max_rows, min_tiles):
                 for n, span in enumerate(tile.spans):
                     spans[span] = _together([w for w in tile.walks if w.first <= n < w.end])
             ones = [
@@ -100,38 +100,38 @@ class SharedPrefix:
                 for span, rows in zip(spans, self.counts, strict=True)
                 if rows == 1 and span.positions
             ]
-            found = self._reading[most, least] = Reading(spans, (len(ones), _average(ones)))
+            found = self._reading[max_rows, min_tiles] = Reading(spans, (len(ones), _average(ones)))
         return found
 
-    def readers(self, most: int) -> int:
-        """How many tiles read the cache, if each that has several spans has `most` rows."""
-        found = self._readers.get(most)
+    def readers(self, max_rows: int) -> int:
+        """Return how many tiles read the cache if tiles of several spans have `max_rows` rows."""
+        found = self._readers.get(max_rows)
         if found is None:
-            spared = sum(len(tile.spans) - 1 for tile in self.tiles(most))
-            found = self._readers[most] = len(self.counts) - spared
+            spared = sum(len(tile.spans) - 1 for tile in self.tiles(max_rows))
+            found = self._readers[max_rows] = len(self.counts) - spared
         return found
 
-    def _packed(self, most: int) -> Iterator[JoinedTile]:
+    def _packed(self, max_rows: int) -> Iterator[JoinedTile]:
         spans: list[int] = []
         common: list[int] = []  # of each with the one before it
-        rows, least = 0, ALL
+        rows, fewest = 0, ALL
         for span, pages in zip(self.order, self.common, strict=True):
-            least, count = min(least, pages), self.counts[span]
-            if 2 * count > most:
+            fewest, count = min(fewest, pages), self.counts[span]
+            if 2 * count > max_rows:
                 continue
-            if not least or rows + count > most:
+            if not fewest or rows + count > max_rows:
                 if len(spans) > 1:
                     yield JoinedTile(spans, list(_walks(common, 0, len(spans), 0)))
                 spans, common, rows = [], [], 0
             spans.append(span)
-            common.append(least)
-            rows, least = rows + count, ALL
+            common.append(fewest)
+            rows, fewest = rows + count, ALL
         if len(spans) > 1:
             yield JoinedTile(spans, list(_walks(common, 0, len(spans), 0)))
 
 
 def _walks(common: Sequence[int], first: int, end: int, start: int) -> Iterator[JoinedWalk]:
-    """The walks of members first … end - 1 from page `start` on, those of many before their own."""
+    """Return the walks of members first … end - 1 from page `start` on, shared ones first."""
     if end - first == 1:
         yield JoinedWalk(first, end, start, 0)
         return
@@ -146,7 +146,7 @@ def _walks(common: Sequence[int], first: int, end: int, start: int) -> Iterator[
 
 
 def _together(walks: Sequence[JoinedWalk]) -> Together:
-    """What the walks of one member, one after the other, amount to."""
+    """Summarize the consecutive walks of one member."""
     shared = [walk for walk in walks if walk.stop]
     if not shared:
         return ALONE
@@ -156,7 +156,7 @@ def _together(walks: Sequence[JoinedWalk]) -> Together:
 
 
 def _average(spans: Sequence[Together]) -> Together:
-    """What several spans read together, as if they were all alike."""
+    """Average the shared reads of several spans."""
     positions = sum(one.positions for one in spans)
     if not positions:
         return ALONE
@@ -166,7 +166,7 @@ def _average(spans: Sequence[Together]) -> Together:
 
 
 class PrefixFinder:
-    """Finds what sequences have in common, once for as long as it stays so."""
+    """A cache of shared prefixes, recomputed only when pages change."""
 
     def __init__(self) -> None:
         self._key: list[tuple[int, int, int]] = []
@@ -175,7 +175,7 @@ class PrefixFinder:
     def find(
         self, key: list[tuple[int, int, int]], caches: Iterable[KVCache]
     ) -> SharedPrefix | None:
-        """What the spans of a pass have in common; None: nothing, or there is but one.
+        """Find the shared prefixes of a pass's spans; None for nothing shared or a single span.
 
         key: of each span its cache's version, the whole pages before its first row, and its rows.
         Where that is as in the last pass, the same object is found.
@@ -208,7 +208,7 @@ def _find(key: list[tuple[int, int, int]], caches: Sequence[KVCache]) -> SharedP
 
 
 def _common(a: list[int], b: list[int]) -> int:
-    """How many pages two tables begin with alike."""
+    """Count the common leading pages of two tables."""
     same, differ = 0, min(len(a), len(b)) + 1
     while differ - same > 1:
         middle = (same + differ) // 2

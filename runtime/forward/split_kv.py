@@ -1,4 +1,4 @@
-"""A pass whose attention is shared out by parts of the KV cache, not by KV heads alone.
+"""A pass whose attention is split by parts of the KV cache, not by KV heads alone.
 
 For few tokens of a model with fewer KV heads than threads, or with a number of them that does not
 come out even. It costs two barriers a layer in decode, one in a prefill, and memory for the parts'
@@ -27,14 +27,14 @@ from .graph import GraphBuilder
 from .tensors import Activation, AttentionSpec, HeadShape
 
 TOKENS = 32  # of a pass at most: more have work for all threads
-MOST_BYTES = 64 << 20  # of parts' results; reserved at once, touched as the KV length grows
+MAX_BYTES = 64 << 20  # of parts' results; reserved at once, touched as the KV length grows
 
 
 class SplitKVGraph(GraphBuilder):
     """A graph whose attention splits the KV cache over threads, as Flash-Decoding does.
 
     Attributes:
-        most_rows: part rows (a token's head in a chunk) for whose results there is memory.
+        max_rows: part rows (a token's head in a chunk) for whose results there is memory.
     """
 
     parts_shared_out = True
@@ -42,21 +42,21 @@ class SplitKVGraph(GraphBuilder):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         chunks = self.kv.capacity // PAGE
-        least = self.most_tokens * self.heads.heads
-        self.most_rows = max(least, min(chunks * least, MOST_BYTES // (self.heads.out_dim * 4)))
-        self._most_entries = chunks * self.most_tokens
+        min_rows = self.max_tokens * self.heads.heads
+        self.max_rows = max(min_rows, min(chunks * min_rows, MAX_BYTES // (self.heads.out_dim * 4)))
+        self._max_entries = chunks * self.max_tokens
         # Entries and which count their number is, by heads and window.
         self._parts: dict[tuple[HeadShape, int], tuple[np.ndarray, int]] = {}
 
     def fits(self, spans: Sequence[Span]) -> bool:
-        """Whether a pass has few enough rows, and little enough cache before them."""
+        """Return whether a pass has few enough rows, and little enough cache before them."""
         ends = [(len(span.ids), -(-(span.start + len(span.ids)) // PAGE)) for span in spans]
         rows = sum(count * chunks for count, chunks in ends) * self.heads.heads
-        return sum(count for count, _ in ends) <= self.most_tokens and rows <= self.most_rows
+        return sum(count for count, _ in ends) <= self.max_tokens and rows <= self.max_rows
 
     def _entries(self, tiling: Tiling, window: int) -> tuple[np.ndarray, int]:
-        """What `attention_partial` does in layers of one window: int64 [most, 2], and how many."""
-        entries, heads = aligned((self._most_entries, 2), np.int64), tiling.heads.heads
+        """Return the work of `attention_partial` for one window: int64 [max_entries, 2], count."""
+        entries, heads = aligned((self._max_entries, 2), np.int64), tiling.heads.heads
 
         def describe(_: Sequence[Span], counts: Sequence[int]) -> int:
             found = entries_of(tiling.tiles[: tiling.table.entries], heads, window)[1]
@@ -79,8 +79,8 @@ class SplitKVGraph(GraphBuilder):
         h, window = tiling.heads, rule.window
         assert not rule.first, "positions that nobody sees are no matter of these kernels"
         assert h.heads <= self.heads.heads, "there is room for the parts of the usual heads"
-        parts = self.buffers.get("attention.parts", self.most_rows, h.out_dim)
-        stats = self.buffers.get("attention.stats", self.most_rows, 4)
+        parts = self.buffers.get("attention.parts", self.max_rows, h.out_dim)
+        stats = self.buffers.get("attention.stats", self.max_rows, 4)
         scratch = self.scratch("scores", scratch_bytes(h.group, h.head_dim, h.value_dim))
         if (h, window) not in self._parts:
             self._parts[h, window] = self._entries(tiling, window)

@@ -1,4 +1,4 @@
-"""What a sequence has in layers with a recurrence: a state that every token changes.
+"""The recurrent state of a sequence, which every token changes, and its checkpoints.
 
 A state cannot be cut by position as a KV cache can. So copies of it are kept at places where a text
 is likely to be gone on from, and a sequence that goes back computes again what follows the nearest
@@ -24,7 +24,7 @@ from ..memory import Arena
 ALIGN = 16  # float32 values: a layer's part begins on a cache line
 EVERY = 2048  # tokens of a prompt, after which another copy is kept
 LATEST = 4  # copies that stay whatever the distance between them
-MOST = 16  # of one sequence
+MAX_COPIES = 16  # of one sequence
 BUDGET = 512 << 20  # bytes of all copies of an engine
 NOWHERE = -1  # the position of a state that a pass was changing when it was ended
 
@@ -35,14 +35,14 @@ COUNTING = threading.RLock()
 
 
 class Used(Protocol):
-    """Where the memory of what passes change is counted."""
+    """A counter of bytes in use."""
 
     used: int
 
 
 @dataclass(slots=True)
 class CopyMemory:
-    """Memory of all copies of an engine: `used`, and `budget`, what it should be at most."""
+    """Memory of all copies of an engine: `used`, and `budget`, its limit."""
 
     used: int = 0
     budget: int = BUDGET
@@ -50,7 +50,7 @@ class CopyMemory:
 
 @dataclass(frozen=True, slots=True)
 class StateLayout:
-    """Where in a state each layer's part lies.
+    """The offset of each layer's part in a state.
 
     Attributes:
         offsets: float32 values before the part of a layer, by the number of the layer.
@@ -66,7 +66,7 @@ class StateLayout:
 
     @classmethod
     def of(cls, sizes: Iterable[tuple[int, int]]) -> StateLayout:
-        """sizes: layers that have a part, and its float32 values."""
+        """Lay out a state; sizes: layers that have a part, and its float32 values."""
         offsets, at = dict[int, int](), 0
         for layer, size in sizes:
             offsets[layer] = at
@@ -81,14 +81,14 @@ class StateLayout:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A copy of a state behind `position` tokens: float32, never written to."""
+    """A copy of a state after `position` tokens: float32, read-only."""
 
     position: int
     data: np.ndarray
 
     @classmethod
     def of(cls, position: int, data: np.ndarray, memory: CopyMemory) -> Checkpoint:
-        """A copy of `data`, which counts in `memory` for as long as somebody has it."""
+        """Return a copy of `data`, counted in `memory` while it is referenced."""
         made = cls(position, _room(len(data)))
         made.data[:] = data
         _count(memory, data.nbytes)
@@ -97,7 +97,7 @@ class Checkpoint:
 
 
 class SequenceState:
-    """The state of one sequence, and the copies to which it can go back.
+    """The state of one sequence, and the checkpoints it can roll back to.
 
     Attributes:
         position: tokens that the state has seen; NOWHERE while a pass changes it.
@@ -105,7 +105,7 @@ class SequenceState:
     """
 
     def __init__(self, layout: StateLayout, table: np.ndarray, memory: Used) -> None:
-        """table: the page table, int64, whose entries before the pages passes read."""
+        """Create the state; table: the page table, int64, whose preceding entries passes read."""
         self.layout, self._memory = layout, memory
         self.position = 0
         self.checkpoints: list[Checkpoint] = []
@@ -122,7 +122,7 @@ class SequenceState:
     # --- passes
 
     def begin(self, start: int, *, undo: bool = False) -> None:
-        """A pass from position `start` on is about to change it.
+        """Prepare for a pass from position `start` that changes the state.
 
         undo: so that `seek` can go back to `start`.
 
@@ -147,7 +147,7 @@ class SequenceState:
             self.position = NOWHERE
 
     def done(self, position: int) -> None:
-        """The pass has ended, and so many tokens are in."""
+        """Record the end of a pass: the state includes `position` tokens."""
         if self._undo:
             self._own, self._spare = self._spare, self._own
             self._before = self.position
@@ -160,12 +160,12 @@ class SequenceState:
         return room
 
     def wants(self, *, undo: bool = False) -> int:
-        """Bytes that the next pass takes for it; undo: as `begin` has it."""
+        """Return the bytes that the next pass allocates; undo: as in `begin`."""
         lacks_spare = undo and self._current and self._spare is None
         return self.layout.nbytes if self._own is None or lacks_spare else 0
 
     def give_up_spare(self) -> None:
-        """Let go of the second state; nothing goes back any more to before the last pass."""
+        """Release the second state; the last pass can no longer be rolled back."""
         if self._spare is not None:
             nbytes, self._spare, self._before = self._spare.nbytes, None, NOWHERE
             self._size[0] -= nbytes
@@ -174,7 +174,7 @@ class SequenceState:
     # --- going back
 
     def seek(self, n: int) -> int:
-        """Go back to the last place of which the state is known, `n` tokens at most.
+        """Roll back to the last known state of `n` tokens at most.
 
         What was kept of later ones is forgotten.
         """
@@ -190,7 +190,7 @@ class SequenceState:
         return self.position
 
     def known(self, n: int) -> tuple[Checkpoint, list[Checkpoint]]:
-        """The copy of the last place of `n` tokens at most, for another sequence, and earlier ones.
+        """Return the last checkpoint of `n` tokens at most, for another sequence, and earlier ones.
 
         If that is this very place a copy is made.
         """
@@ -201,19 +201,19 @@ class SequenceState:
         return last, before
 
     def adopt(self, known: Checkpoint, others: Sequence[Checkpoint] = ()) -> None:
-        """Go on from another sequence's copy; others: those of earlier places."""
+        """Continue from another sequence's checkpoint; others: earlier ones."""
         self.checkpoints = sorted((*others, known), key=lambda one: one.position)
         self._go_on_from(known)
 
     def clear(self) -> None:
-        """Begin anew, and let go of the memory."""
+        """Reset, and release the memory."""
         self.seek(0)
         _give_back(self._memory, self._size)
         self._own = self._spare = None
         self._current = False
 
     def keep(self) -> Checkpoint:
-        """The state as it is now, as a copy that can be gone back to."""
+        """Save the current state as a checkpoint."""
         assert self.position != NOWHERE, "a pass has it"
         if not self._current:
             return self._source
@@ -225,25 +225,25 @@ class SequenceState:
         made = Checkpoint.of(self.position, self._own, memory)
         self.checkpoints.append(made)
         while len(self.checkpoints) > 1 and (
-            len(self.checkpoints) > MOST or memory.used > memory.budget
+            len(self.checkpoints) > MAX_COPIES or memory.used > memory.budget
         ):
-            del self.checkpoints[_least(self.checkpoints)]
+            del self.checkpoints[_useless(self.checkpoints)]
         return made
 
     def _go_on_from(self, known: Checkpoint) -> None:
         self._source, self.position, self._current = known, known.position, False
 
 
-def _least(kept: Sequence[Checkpoint]) -> int:
-    """Which copy is missed least: those of the past are to lie at doubling distances."""
-    end = kept[-1].position
-    inner = range(1, max(1, len(kept) - LATEST))
+def _useless(copies: Sequence[Checkpoint]) -> int:
+    """Return the checkpoint that is least useful: past ones should lie at doubling distances."""
+    end = copies[-1].position
+    inner = range(1, max(1, len(copies) - LATEST))
     if not inner:
-        return min(1, len(kept) - 2)
+        return min(1, len(copies) - 2)
 
     def worth(n: int) -> float:
-        gap = kept[n + 1].position - kept[n - 1].position
-        return gap / (1 + end - kept[n].position)
+        gap = copies[n + 1].position - copies[n - 1].position
+        return gap / (1 + end - copies[n].position)
 
     return min(inner, key=worth)
 

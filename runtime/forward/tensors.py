@@ -1,4 +1,4 @@
-"""What a graph's steps hand to each other: activations, and the memory that they lie in."""
+"""Values passed between steps of a graph: activations, and their memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def padded(width: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A float32 activation [most_tokens * each, stride], of which `width` values count.
+    """A float32 activation [max_tokens * each, stride], of which `width` values count.
 
     `each` is the number of rows of one token: more than one where experts have one each. A row that
     every thread computes for itself is `PerThread`.
@@ -36,27 +36,27 @@ class Activation:
         return data.strides[0] // data.itemsize
 
     def rows_of(self, heads: int, step: int, width: int) -> Activation:
-        """A row for each of so many heads, `step` values apart, of which `width` count."""
+        """Return a row for each of so many heads, `step` values apart, `width` values each."""
         assert isinstance(self.data, np.ndarray), "rows of what each thread has"
         assert self.stride == heads * step, (self.stride, heads, step)
         return Activation(self.data.reshape(-1, step), width, self.each * heads)
 
     def joined(self, heads: int) -> Activation:
-        """The rows of so many heads as one, if there is nothing between them."""
+        """Return the rows of so many heads as one, if they are contiguous."""
         assert isinstance(self.data, np.ndarray), "rows of what each thread has"
         assert self.stride == self.width, (self.stride, self.width)
         width = heads * self.width
         return Activation(self.data.reshape(-1, width), width, self.each // heads)
 
     def part(self, first: int, width: int) -> Activation:
-        """Columns first … first + width of it."""
+        """Return columns first … first + width."""
         assert isinstance(self.data, np.ndarray), "a part of what each thread has"
         return Activation(self.data[:, first : first + width], width, self.each)
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedActivation:
-    """An activation ready for GEMMs, in every form that its matrices ask for."""
+    """An activation ready for GEMMs, in every form that its matrices require."""
 
     forms: dict[ActivationFormat, QuantizedRows]
 
@@ -87,7 +87,7 @@ class HeadShape:
 
     @property
     def out_dim(self) -> int:
-        """Width of what a head makes."""
+        """Width of a head's output."""
         return self.value_dim or self.head_dim
 
     @property
@@ -96,13 +96,13 @@ class HeadShape:
 
 
 class Temperature(NamedTuple):
-    """What the query at position p is multiplied by: 1 + rate ln(1 + floor(p / step))."""
+    """The factor of the query at position p: 1 + rate ln(1 + floor(p / step))."""
 
     rate: float
     step: int
 
     def factors(self, positions: int) -> np.ndarray:
-        """float32 [positions]."""
+        """Return the factors: float32 [positions]."""
         steps = np.arange(positions, dtype=np.int64) // self.step
         return (1.0 + self.rate * np.log1p(steps)).astype(np.float32)
 
@@ -143,7 +143,7 @@ class Workspace:
         self._arrays: dict[tuple[str, int], np.ndarray] = {}
 
     def get(self, name: str, rows: int, width: int, dtype: type = np.float32) -> np.ndarray:
-        """An array of at least `rows` rows of exactly `width` values."""
+        """Return an array of at least `rows` rows of exactly `width` values."""
         have = self._arrays.get((name, width))
         if have is None or len(have) < rows:
             have = self._arrays[name, width] = aligned((rows, width), dtype)

@@ -47,7 +47,7 @@ class GGUFFile(ProcessBound, Closing):
     """
 
     def __init__(self, path: Path, buffer: mmap.mmap, held: MappedFileGuard) -> None:
-        """Use `open_gguf`. Takes over `buffer`, which maps the whole file."""
+        """Use `open_gguf` instead. Takes over `buffer`, which maps the whole file."""
         header = HeaderReader(buffer, held)
         header.read()
         self.path = path
@@ -88,7 +88,7 @@ class GGUFFile(ProcessBound, Closing):
             held.check()  # what a file that is cut meanwhile has lost reads as zeros
 
     def close(self) -> None:
-        """Let go of the mapping. It lives on while views of tensor data or arrays do."""
+        """Release the mapping. It lives on while views of tensor data or arrays do."""
         self._buffer = None
 
     @property
@@ -98,14 +98,14 @@ class GGUFFile(ProcessBound, Closing):
         return self._buffer
 
     def data(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """The stored bytes of tensor `name`: uint8 [nbytes], a read-only view on the mapping."""
+        """Return the stored bytes of tensor `name`: uint8 [nbytes], a read-only view of the map."""
         info = self.tensors.get(name)
         if info is None:
             raise ModelError(f"{self.path} has no tensor {shown(name)}")
         return np.frombuffer(self._mapping, np.uint8, info.nbytes, info.offset)
 
     def release(self, name: str) -> None:
-        """Give the memory of tensor `name` back; its bytes are read from the file when needed.
+        """Release the memory of tensor `name`; its bytes are read from the file again when needed.
 
         Only whole pages go, and only where the system knows how.
         """
@@ -116,8 +116,8 @@ class GGUFFile(ProcessBound, Closing):
             self._mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def sha256(self) -> str:
-        """Hex digest of what was opened, whatever the path names now; of the digests of its parts,
-        joined, if it is split.
+        """Return the hex digest of the opened file, even if the path was replaced; for split
+        models, of the joined digests of the parts.
 
         Raises ModelError when a file was changed before it was hashed.
         """
@@ -133,7 +133,7 @@ class GGUFFile(ProcessBound, Closing):
     def integer(
         self, key: str, default: int | None = None, *, low: int = 0, high: int = 2**31 - 1
     ) -> int:
-        """The whole number at `key`, from `low` to `high`; `default` when the key is missing.
+        """Return the whole number at `key`, from `low` to `high`; `default` if the key is missing.
 
         Raises GGUFError for another type, a value out of range, or (without default) no such key.
         """
@@ -145,7 +145,7 @@ class GGUFFile(ProcessBound, Closing):
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """The number at `key`, finite as a float32, as float; `default` when the key is missing."""
+        """Return the number at `key`, finite as a float32; `default` if the key is missing."""
         value = self._typed(key, (int, float), "a number", default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse(key, f"must be a number, is {self._types[key].name}")
@@ -154,13 +154,13 @@ class GGUFFile(ProcessBound, Closing):
         return float(value)
 
     def string(self, key: str, default: str | None = None) -> str:
-        """The string at `key`; `default` when the key is missing."""
+        """Return the string at `key`; `default` if the key is missing."""
         value = self._typed(key, (str,), "a string", default)
         assert isinstance(value, str), (key, value)
         return value
 
     def boolean(self, key: str, default: bool | None = None) -> bool:
-        """The truth value at `key`; `default` when the key is missing."""
+        """Return the truth value at `key`; `default` if the key is missing."""
         value = self._typed(key, (bool,), "a boolean", default)
         assert isinstance(value, bool), (key, value)
         return value
@@ -178,14 +178,14 @@ class GGUFFile(ProcessBound, Closing):
         return value
 
     def strings(self, key: str) -> StringArray | None:
-        """The array of strings at `key`, None when the key is missing."""
+        """Return the array of strings at `key`; None if the key is missing."""
         value = self.metadata.get(key)
         if value is not None and not isinstance(value, StringArray):
             self.refuse(key, "must be an array of strings")
         return value
 
     def texts(self, key: str, *, longest: int, total: int) -> Texts | None:
-        """The strings at `key`, out of the mapping; None when the key is missing.
+        """Return a copy of the strings at `key`; None if the key is missing.
 
         Raises GGUFError when one has more than `longest` bytes or is not UTF-8, and when all
         together have more than `total` bytes.
@@ -205,7 +205,7 @@ class GGUFFile(ProcessBound, Closing):
             self.refuse_element(key, error.start, "not valid UTF-8")
 
     def numbers(self, key: str, count: int) -> np.ndarray[tuple[int], np.dtype[Any]] | None:
-        """The array of numbers at `key`, None when the key is missing.
+        """Return the array of numbers at `key`; None if the key is missing.
 
         Raises GGUFError when it is no numeric array or has fewer than `count` elements.
         """
@@ -219,7 +219,7 @@ class GGUFFile(ProcessBound, Closing):
         return value
 
     def stored(self, key: str) -> tuple[ValueType, bytes]:
-        """The value at `key` as the file holds it: its type, and its bytes without the type."""
+        """Return the stored value at `key`: its type, and its bytes without the type."""
         return self._types[key], self._mapping[self._offsets[key] : self._ends[key]]
 
     def refuse(self, key: str, message: str) -> NoReturn:
@@ -228,11 +228,11 @@ class GGUFFile(ProcessBound, Closing):
         raise GGUFError(message, path=self.path, field=field, offset=offset)
 
     def unsupported(self, key: str, why: str) -> NoReturn:
-        """Raise the UnsupportedModelError for a sound value at `key` that nothing here computes."""
+        """Raise the UnsupportedModelError for a valid value at `key` that nothing here supports."""
         raise UnsupportedModelError(f"{self.path}: {shown(key)} {why}")
 
     def refuse_element(self, key: str, index: int, message: str) -> NoReturn:
-        """The same for string `index` of the array at `key`."""
+        """Raise `refuse`'s error for string `index` of the array at `key`."""
         value = self.metadata[key]
         assert isinstance(value, StringArray), key
         field, offset = f"metadata {shown(key)}[{index}]", int(value.starts[index])
@@ -241,7 +241,7 @@ class GGUFFile(ProcessBound, Closing):
     def refuse_tensor(
         self, name: str, message: str, part: Literal["shape", "type", "data"], at: int = 0
     ) -> NoReturn:
-        """The same for tensor `name`, which may be missing; `at` counts in its data."""
+        """Raise `refuse`'s error for tensor `name`, which may be missing; `at`: data offset."""
         info = self.tensors.get(name)
         field, offset = f"tensor {shown(name)}", None
         if info is not None:
@@ -250,5 +250,5 @@ class GGUFFile(ProcessBound, Closing):
         raise GGUFError(message, path=self.path_of(name), field=field, offset=offset)
 
     def path_of(self, name: str) -> Path:
-        """The file that has tensor `name`, or would have."""
+        """Return the file that has tensor `name`, or would have it."""
         return self.path

@@ -1,4 +1,4 @@
-"""SHA-256 of model files, remembered: hashing one of many gigabytes takes many seconds.
+"""A cache of SHA-256 of model files: one of many gigabytes takes many seconds.
 
 All of this is about an open file, never about a path: another file may be there a moment later.
 A digest holds for a device, inode, size, time of change and time of status change. The last one
@@ -18,7 +18,7 @@ from pathlib import Path
 from ...arguments import open_regular, read_own, user_folder
 from ..files import write_file
 
-_MOST = 4096  # files that are remembered; the oldest are forgotten first
+_MAX_FILES = 4096  # files that are remembered; the oldest are forgotten first
 _PIECE = 1 << 22  # bytes between two calls of `progress`
 _SETTLED_NS = 2_000_000_000  # a later write has another time, on file systems with coarse ones too
 _RECENT_NS = 60_000_000_000
@@ -27,13 +27,13 @@ Progress = Callable[[int], None]
 
 
 def sha256(path: Path, progress: Progress | None = None) -> str:
-    """Hex digest of the file at `path`; `progress` hears how many bytes are read."""
+    """Return the hex digest of the file at `path`; `progress` gets the number of bytes read."""
     with open_regular(path) as file:
         return sha256_of_open(file.fileno(), progress)
 
 
 def sha256_of_open(descriptor: int, progress: Progress | None = None) -> str:
-    """Hex digest of an open file; its position does not change.
+    """Return the hex digest of an open file; its position does not change.
 
     Raises:
         OSError: it cannot be read.
@@ -55,23 +55,23 @@ def sha256_of_open(descriptor: int, progress: Progress | None = None) -> str:
 
 
 def remembered(status: os.stat_result) -> str | None:
-    """The digest of the file with this status, if it is known without reading the file."""
+    """Return the cached digest of the file with this status, without reading the file."""
     return _load().get(_key(status))
 
 
 def remember(status: os.stat_result, digest: str) -> None:
-    """Note that the file with this status has this digest; what was known of it before goes."""
+    """Cache the digest of the file with this status, in place of any earlier one."""
     old = f"{status.st_dev}|{status.st_ino}|"
     known = {key: value for key, value in _load().items() if not key.startswith(old)}
     known[_key(status)] = digest
-    kept = dict(list(known.items())[-_MOST:])
+    recent = dict(list(known.items())[-_MAX_FILES:])
     with contextlib.suppress(OSError):  # it is only slower without
-        write_file(_memory(), json.dumps(kept, indent=0))
+        write_file(_memory(), json.dumps(recent, indent=0))
 
 
 def touch(path: Path) -> None:
-    """Set the time of access of the file at `path` to now, which file systems often do not, and
-    `ls` of any tool shows. Its digest stays remembered.
+    """Set the access time of the file at `path` to now, which file systems often do not do; its
+    digest stays cached.
 
     Raises:
         OSError: it cannot be opened, or belongs to someone else.

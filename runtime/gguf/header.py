@@ -57,12 +57,12 @@ _DTYPES = {kind: np.dtype(code).newbyteorder("<") for kind, code in STRUCT_CODES
 
 
 def shown(name: str) -> str:
-    """`name` as a message shows it: quoted, control characters escaped, not longer than a line."""
+    """Format `name` for a message: quoted, control characters escaped, at most a line."""
     return repr(name if len(name) <= 80 else name[:77] + "...")
 
 
 class _Entry(NamedTuple):
-    """One line of the tensor table as it stands in the file, and where its parts stand."""
+    """One line of the tensor table as stored, with the offsets of its fields."""
 
     name: str
     shape: tuple[int, ...]
@@ -77,7 +77,7 @@ class _Entry(NamedTuple):
 
 
 class HeaderReader:
-    """Walks the header of the mapped file once; `read()` fills the attributes."""
+    """A reader of a mapped file's header; `read()` fills the attributes."""
 
     def __init__(self, buffer: mmap.mmap, held: MappedFileGuard) -> None:
         self._buffer, self._held = buffer, held
@@ -93,7 +93,7 @@ class HeaderReader:
         self.tensors: dict[str, TensorInfo] = {}
 
     def read(self) -> None:
-        """Read everything. Raises GGUFError at the first thing that is wrong."""
+        """Read everything. Raises GGUFError at the first fault."""
         self._read_magic()
         at = self._pos
         n_tensors = self._count("tensor count", MAX_TENSORS)
@@ -114,7 +114,7 @@ class HeaderReader:
     # --- the pieces -------------------------------------------------------------------------
 
     def _fail(self, message: str, field: str, offset: int, *, truncated: bool = False) -> NoReturn:
-        """`truncated`: whether more bytes of the same file could make it right."""
+        """Raise GGUFError; `truncated`: whether more bytes of the file could make it right."""
         path = self._held.path
         if truncated:
             raise GGUFError(message, path=path, field=field, offset=offset, remedy=TRUNCATED)
@@ -143,7 +143,7 @@ class HeaderReader:
         return count
 
     def _length(self, field: str, limit: int) -> int:
-        """Of a string that the file still has; one within the limit may have been cut off."""
+        """Read the length of a string; one within the limit may have been cut off."""
         at = self._pos
         length = self._u64(f"{field} length")
         left = self._size - self._pos
@@ -153,7 +153,7 @@ class HeaderReader:
         return length
 
     def _bytes(self, field: str, limit: int) -> bytes:
-        """A length and that many bytes. Faults are reported at the length."""
+        """Read a length and that many bytes. Faults are reported at the length."""
         at, length = self._pos, self._length(field, limit)
         if length > limit:
             self._fail(f"{length} bytes, the limit is {limit}", f"{field} length", at)
@@ -164,7 +164,7 @@ class HeaderReader:
         return self._buffer[start : start + length]
 
     def _name(self, field: str, limit: int) -> str:
-        """A string that identifies something: must not be empty and must be UTF-8."""
+        """Read an identifying string: it must not be empty and must be UTF-8."""
         at = self._pos
         raw = self._bytes(field, limit)
         if not raw:
@@ -257,7 +257,7 @@ class HeaderReader:
         return values.view(np.bool_)
 
     def _string_array(self, field: str, count: int, at: int) -> StringArray:
-        """Walk over `count` strings without decoding them: some 100 ns for each."""
+        """Skip `count` strings without decoding them: some 100 ns for each."""
         self._strings += count
         if self._strings > MAX_STRINGS:
             self._fail(f"more than {MAX_STRINGS} strings in arrays", f"{field} count", at)
@@ -277,7 +277,7 @@ class HeaderReader:
         return StringArray(self._buffer, self._held, np.frombuffer(starts, np.int64))
 
     def _find_bad_string(self, field: str, count: int) -> NoReturn:
-        """Walk again, slowly, to say which string runs past the file."""
+        """Walk again, slowly, to find the string that runs past the file."""
         for index in range(count):
             length = self._length(f"{field}[{index}]", MAX_STRING)  # which moves on by itself
             self._pos += length
@@ -310,7 +310,7 @@ class HeaderReader:
         data_start = self._aligned(self._pos)
         room = sum(self._aligned(entry.nbytes) for entry in entries.values())
         for entry in entries.values():
-            self.tensors[entry.name] = self._place(entry, data_start, room)
+            self.tensors[entry.name] = self._located(entry, data_start, room)
         for before, after in pairwise(sorted(self.tensors.values(), key=lambda t: t.offset)):
             overlap = before.offset + before.nbytes - after.offset
             if overlap > 0:
@@ -321,8 +321,8 @@ class HeaderReader:
     def _aligned(self, nbytes: int) -> int:
         return -(-nbytes // self.alignment) * self.alignment
 
-    def _place(self, entry: _Entry, data_start: int, room: int) -> TensorInfo:
-        """`room`: bytes that all tensors take together; in a sound file no offset is beyond."""
+    def _located(self, entry: _Entry, data_start: int, room: int) -> TensorInfo:
+        """Set a tensor's offset; `room`: bytes of all tensors, beyond which no offset is valid."""
         start, nbytes = data_start + entry.offset, entry.nbytes
         field = f"tensor {shown(entry.name)} offset"
         if entry.offset % self.alignment:
@@ -348,7 +348,7 @@ class HeaderReader:
         return _Entry(name, shape, kind, offset, at, self._pos - 8)
 
     def _dims(self, field: str) -> tuple[tuple[int, ...], int]:
-        """(shape in numpy order, where the dimensions start)."""
+        """Return (shape in numpy order, offset of the dimensions)."""
         n_dims = self._u32(f"{field} n_dims")
         if not 1 <= n_dims <= MAX_DIMS:
             message = f"{n_dims} dimensions; 1 to {MAX_DIMS} are allowed"

@@ -1,4 +1,4 @@
-"""A file that is mapped, held open to see whether it is still as it was.
+"""A mapped file, held open to detect changes.
 
 Who maps a file trusts everybody who can write to it: if it shrinks, a lost page reads as zeros
 where the mapping is guarded (`jit/sigbus.py`), else touching it ends the process with SIGBUS; if it
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MappedFileGuard:
-    """Looks whether a file was cut, grown or written to since it was mapped.
+    """Detects whether a file was cut, grown or written to since it was mapped.
 
     Attributes:
         path: the name that it had.
@@ -33,7 +33,7 @@ class MappedFileGuard:
     """
 
     def __init__(self, path: Path, descriptor: int, kind: str = "model file") -> None:
-        """`descriptor`: of the file, opened; it is duplicated, and may be closed."""
+        """Watch a file; `descriptor`: open on it; it is duplicated, and may be closed."""
         self.path = path
         self._kind = kind
         self._descriptor = os.dup(descriptor)
@@ -45,7 +45,7 @@ class MappedFileGuard:
         return self  # a copy would close the descriptor
 
     def map(self) -> mmap.mmap:
-        """The whole file, read-only; a page that it loses is found by the next `check`."""
+        """Map the whole file, read-only; the next `check` finds a page that it lost."""
         from ...jit.sigbus import guard
 
         try:
@@ -57,7 +57,7 @@ class MappedFileGuard:
         return mapped
 
     def check(self) -> None:
-        """Raise ModelError if the file is not as it was. Takes half a microsecond or so."""
+        """Raise ModelError if the file has changed. Takes about half a microsecond."""
         before = self.status
         try:
             now = os.fstat(self._descriptor)
@@ -76,7 +76,7 @@ class MappedFileGuard:
         )
 
     def sampled(self) -> str:
-        """SHA-256 of both ends and of 62 places between, as hex digits: takes milliseconds.
+        """Return the SHA-256 of both ends and 62 samples between, as hex digits; it takes ms.
 
         Raises:
             ModelError: it cannot be read.
@@ -91,7 +91,7 @@ class MappedFileGuard:
         return digest.hexdigest()
 
     def sha256(self) -> str:
-        """SHA-256 of the file as it was opened, as hex digits. Reads all of it, once.
+        """Return the SHA-256 of the file as it was opened, as hex digits. Reads all of it, once.
 
         Raises:
             ModelError: it was changed before it was hashed, or cannot be read.
@@ -112,6 +112,6 @@ class MappedFileGuard:
 
 
 def sha256_of(files: Sequence[MappedFileGuard]) -> str:
-    """One digest for a model: that of its only file, or of the hex digests of its parts, joined."""
+    """Return one digest for a model: of its only file, or of its parts' joined hex digests."""
     digests = [file.sha256() for file in files]
     return digests[0] if len(digests) == 1 else sha256("".join(digests).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Opens a model: one GGUF file, or all the files that it was split into."""
+"""Open a model: one GGUF file, or all the files that it was split into."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def open_gguf(path: str | Path) -> GGUFFile:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """The paths of all parts of a model by that of one: only itself, if its name has no numbers."""
+    """Return the paths of all parts of a model from one; only itself if its name has no numbers."""
     match = _NAME.fullmatch(path.name)
     if match is None:
         return [path]
@@ -31,7 +31,7 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def _join(first: GGUFFile) -> GGUFFile:
-    """The whole model of which `first` is a part: itself, or a `SplitGGUFFile`.
+    """Return the whole model of which `first` is a part: itself, or a `SplitGGUFFile`.
 
     Raises:
         ModelError: it is not the first part, or another one is missing.
@@ -61,7 +61,7 @@ def _join(first: GGUFFile) -> GGUFFile:
 
 
 def _part(path: Path, number: int, count: int) -> GGUFFile:
-    """Open part `number` (from 0) and check that it is that."""
+    """Open part `number` (from 0) and check that it is that part."""
     part = GGUFFile.open_one(path)
     for key, expected in (("split.count", count), ("split.no", number)):
         found = part.integer(key, low=0, high=99_999)

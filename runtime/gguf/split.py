@@ -46,26 +46,26 @@ class SplitGGUFFile(GGUFFile):
             first.refuse("split.tensors.count", f"{total}, but there are {found}")
 
     def close(self) -> None:
-        """Let go of all mappings."""
+        """Release all mappings."""
         for part in self._parts:
             part.close()
 
     def data(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """The stored bytes of tensor `name`: uint8 [nbytes], a read-only view on the mapping."""
+        """Return the stored bytes of tensor `name`: uint8 [nbytes], a read-only view of the map."""
         part = self._part_of.get(name)
         if part is None:
             raise ModelError(f"{self.path} and its other parts have no tensor {shown(name)}")
         return part.data(name)
 
     def stored(self, key: str) -> tuple[ValueType, bytes]:
-        """The value at `key` as the first part holds it."""
+        """Return the value at `key` as stored in the first part."""
         return self._parts[0].stored(key)
 
     def path_of(self, name: str) -> Path:
-        """The part that has tensor `name`; the first, if none has it."""
+        """Return the part that has tensor `name`; the first if none has it."""
         part = self._part_of.get(name)
         return self.path if part is None else part.path
 
     def release(self, name: str) -> None:
-        """Give the memory of tensor `name` back; its bytes are read from the file when needed."""
+        """Release the memory of tensor `name`; its bytes are read from the file when needed."""
         self._part_of[name].release(name)

@@ -1,4 +1,4 @@
-"""Names and sizes of what a GGUF file can hold: tensor types and metadata value types."""
+"""Names and sizes of the contents of GGUF files: tensor types and metadata value types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_DIMS = 4
 
 
 class GGMLType(IntEnum):
-    """How weights are stored: in blocks of `block_size` weights that take `type_size` bytes."""
+    """The storage of weights: blocks of `block_size` weights that take `type_size` bytes."""
 
     block_size: int
     type_size: int
@@ -70,7 +70,7 @@ class GGMLType(IntEnum):
     Q1_0 = 41, 128, 18
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes of a tensor of `shape` (numpy order); its last dimension must fill whole blocks."""
+        """Return the bytes of a tensor of `shape` (numpy order), with rows of whole blocks."""
         count = 1
         for dim in shape:
             count *= dim
@@ -78,7 +78,7 @@ class GGMLType(IntEnum):
 
 
 def parts_of(name: str) -> int:
-    """How many matrices the tensor `name` is, side by side: no block may have columns of two.
+    """Return how many matrices the tensor `name` holds side by side; a block is of one only.
 
     `nextn.eh_proj` has one for the embedding and one for the hidden state: `runtime/models/mtp.py`.
     """
@@ -86,7 +86,7 @@ def parts_of(name: str) -> int:
 
 
 def fits(name: str, width: int, kind: GGMLType) -> bool:
-    """Whether rows of `width` of the tensor `name` fill whole blocks of `kind`."""
+    """Return whether rows of `width` of the tensor `name` fill whole blocks of `kind`."""
     return width % (parts_of(name) * kind.block_size) == 0
 
 
@@ -138,7 +138,7 @@ STRUCT_CODES: dict[ValueType, str] = {
 
 
 class TokenType(IntEnum):
-    """`tokenizer.ggml.token_type`: what kind of token an id stands for."""
+    """The kind of a token: `tokenizer.ggml.token_type`."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -163,7 +163,7 @@ class StringArray(Sequence[str]):
 
     @cached_property
     def strings(self) -> list[str]:
-        """All strings, as a plain list (the fastest form).
+        """All strings as a plain list (the fastest form).
 
         Raises ModelError when the file was changed since it was checked.
         """
@@ -173,7 +173,7 @@ class StringArray(Sequence[str]):
             return [str(buffer[a + 8 : b], "utf-8", "replace") for a, b in pairwise(starts)]
 
     def copied(self) -> Texts:
-        """The same out of the mapping; UnicodeDecodeError.start is the index of what is no UTF-8.
+        """Return a copy; UnicodeDecodeError.start is the index of a string that is not UTF-8.
 
         Raises ModelError when the file was changed since it was checked.
         """
@@ -210,10 +210,10 @@ class StringArray(Sequence[str]):
 
 
 class Texts:
-    """Strings of valid UTF-8 as they stand in a file, in memory; decoded when they are needed."""
+    """A copy of a file's strings of valid UTF-8; decoded when they are needed."""
 
     def __init__(self, raw: bytes, starts: np.ndarray) -> None:
-        """raw: each string after its length; starts: as of `StringArray`, but in `raw`.
+        """Store strings; raw: each after its length; starts: as of `StringArray`, but in `raw`.
 
         Raises:
             UnicodeDecodeError: one is no UTF-8; its `start` is the index of that string.
@@ -235,20 +235,20 @@ class Texts:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of them together."""
+        """Bytes of all strings together."""
         return len(self._raw) - 8 * len(self)
 
     def at(self, index: int) -> str:
-        """String `index`."""
+        """Return string `index`."""
         return str(self._raw[self._starts[index] + 8 : self._starts[index + 1]], "utf-8")
 
     def all(self) -> list[str]:
-        """All of them."""
+        """Return all strings."""
         raw = self._raw
         return [str(raw[a + 8 : b], "utf-8") for a, b in pairwise(self._starts.tolist())]
 
     def shortest(self, longest: int) -> Iterator[int]:
-        """Indices of those that have at most `longest` bytes."""
+        """Return the indices of the strings of at most `longest` bytes."""
         yield from np.flatnonzero(np.diff(self._starts) - 8 <= longest).tolist()
 
 
@@ -259,7 +259,7 @@ MetadataValue: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where one tensor lies.
+    """The location of one tensor.
 
     `shape` is in numpy order, rows first (GGUF stores it the other way round); `offset` counts from
     the start of the file; `nbytes` is the size on disk; `at` is where its line in the table starts.
@@ -274,10 +274,10 @@ class TensorInfo:
 
     @property
     def shape_at(self) -> int:
-        """Where in the file the dimensions stand."""
+        """File offset of the dimensions."""
         return self.at + 8 + len(self.name.encode("utf-8")) + 4
 
     @property
     def type_at(self) -> int:
-        """Where in the file the type stands."""
+        """File offset of the type."""
         return self.shape_at + 8 * len(self.shape)

@@ -37,7 +37,7 @@ _DTYPE_KINDS[np.dtype(bool)] = ValueType.BOOL
 
 
 class GGUFWriter:
-    """One GGUF file being written. Leaving the `with` block by an error removes the file."""
+    """A GGUF file being written. Leaving the `with` block by an error removes the file."""
 
     def __init__(self, path: str | Path, *, alignment: int = DEFAULT_ALIGNMENT) -> None:
         assert alignment in (8 << bit for bit in range(14)), alignment
@@ -88,7 +88,7 @@ class GGUFWriter:
         self._metadata[key] = struct.pack("<I", kind) + value
 
     def declare(self, name: str, shape: Sequence[int], kind: GGMLType) -> None:
-        """Announce a tensor of `shape` (numpy order, rows first), to be written in this order."""
+        """Declare a tensor of `shape` (numpy order, rows first), to be written in this order."""
         assert not self._begun, f"tensor {name!r} declared after the header was written"
         shape = tuple(int(dim) for dim in shape)
         if name in self._tensors:
@@ -112,7 +112,7 @@ class GGUFWriter:
         self._next_if_whole()
 
     def skip(self, name: str) -> None:
-        """Leave a hole in place of what is missing of tensor `name`: zeros that take no disk."""
+        """Skip the missing bytes of tensor `name`: a hole of zeros that takes no disk."""
         self._turn_of(name)
         self._file.seek(self._left, os.SEEK_CUR)
         self._left = 0
@@ -172,7 +172,7 @@ def _string(text: str | bytes) -> bytes:
 
 
 def _kind_of(value: Writable) -> ValueType:
-    """The type that stands for a Python value when none is named."""
+    """Return the type that represents a Python value when none is given."""
     if isinstance(value, bool | np.bool_):
         return ValueType.BOOL
     if isinstance(value, int):
@@ -190,7 +190,7 @@ def _kind_of(value: Writable) -> ValueType:
 
 
 def _tagged(value: Writable, kind: ValueType | None) -> bytes:
-    """A type tag and the value."""
+    """Encode a type tag and the value."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, np.ndarray):
@@ -208,7 +208,7 @@ def _value(value: Any, kind: ValueType) -> bytes:
 
 
 def _array(values: Sequence[Any], kind: ValueType | None) -> bytes:
-    """Element type, count, elements; elements that are sequences make a nested array."""
+    """Encode element type, count, elements; nested sequences make a nested array."""
     if kind is None:
         if {*map(type, values)} == {str}:  # a vocabulary: some hundred thousand of them
             kinds = {ValueType.STRING}

@@ -1,4 +1,4 @@
-"""Well-known models by short names, such as ``qwen3:4b``; `models.toml` beside this has them."""
+"""Short names of well-known models, such as ``qwen3:4b``; `models.toml` lists them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class KnownModel:
 
 @functools.cache
 def known_models() -> tuple[KnownModel, ...]:
-    """All of them, in the order of the file: the smallest first."""
+    """Return all of them, in the order of the file: the smallest first."""
     import tomllib  # where an alias may be meant; most commands name none
     from importlib.resources import files
 
@@ -56,17 +56,17 @@ def known_models() -> tuple[KnownModel, ...]:
 
 
 def by_alias(text: str) -> KnownModel | None:
-    """The model of this alias, in any case; None if there is none."""
+    """Return the model of this alias, in any case; None if there is none."""
     if not _FORM.fullmatch(text):
         return None
     return next((one for one in known_models() if one.alias == text.lower()), None)
 
 
 def alias_of(repo: str, file: str | None) -> str | None:
-    """The alias of this file; None if it has none."""
+    """Return the alias of this file; None if it has none."""
     return next((m.alias for m in known_models() if (m.repo, m.file) == (repo, file)), None)
 
 
 def near_aliases(text: str) -> list[str]:
-    """Aliases that may have been meant, for a message."""
+    """Suggest similar aliases, for a message."""
     return get_close_matches(text.lower(), [one.alias for one in known_models()], 3, 0.6)

@@ -49,7 +49,7 @@ class CachedFile:
     """
 
     path: str
-    place: Path
+    local_path: Path
     blob: Path
     size: int
     digest: str | None
@@ -57,7 +57,7 @@ class CachedFile:
 
     @property
     def file(self) -> RepoFile:
-        """As it was in the repository."""
+        """Its path in the repository."""
         return RepoFile(self.path, self.size, self.digest)
 
 
@@ -70,7 +70,7 @@ class CachedRepo:
         self.blobs, self.snapshots = self.folder / "blobs", self.folder / "snapshots"
 
     def commit(self, revision: str) -> str | None:
-        """The commit of a branch, tag, or (shortened) commit, if it is here."""
+        """Return the commit of a branch, tag, or (shortened) commit, if it is here."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             text = read_own(self.folder / "refs" / revision).decode().strip()
             if _COMMIT.fullmatch(text):
@@ -79,7 +79,7 @@ class CachedRepo:
         return found[0] if len(found) == 1 else None
 
     def commits(self) -> list[str]:
-        """All commits of which there are files, the newest first."""
+        """List the commits that have files, the newest first."""
         try:
             found = [e for e in os.scandir(self.snapshots) if e.is_dir(follow_symlinks=False)]
         except OSError:
@@ -91,46 +91,46 @@ class CachedRepo:
         return sorted(times, key=lambda name: times[name], reverse=True)
 
     def files(self, commit: str) -> list[CachedFile]:
-        """The GGUF files of a commit that are whole."""
+        """List the complete GGUF files of a commit."""
         found = []
         root = self.snapshots / commit
-        for place in sorted(_files_under(root)):
-            if place.name.lower().endswith(".gguf"):
+        for path in sorted(_files_under(root)):
+            if path.name.lower().endswith(".gguf"):
                 with contextlib.suppress(OSError):  # a link to a blob that is gone
-                    found.append(self._cached(root, place))
+                    found.append(self._cached(root, path))
         return found
 
-    def _cached(self, root: Path, place: Path) -> CachedFile:
+    def _cached(self, root: Path, local_path: Path) -> CachedFile:
         # One step only: a blob may itself be a link into a store that repositories share.
-        blob = self._target(place)
-        status = place.stat()
-        digest = blob.name if blob != place and _DIGEST.fullmatch(blob.name) else None
-        path = place.relative_to(root).as_posix()
+        blob = self._target(local_path)
+        status = local_path.stat()
+        digest = blob.name if blob != local_path and _DIGEST.fullmatch(blob.name) else None
+        path = local_path.relative_to(root).as_posix()
         used = max(status.st_atime, status.st_mtime)
-        return CachedFile(path, place, blob, status.st_size, digest, used)
+        return CachedFile(path, local_path, blob, status.st_size, digest, used)
 
-    def _target(self, place: Path) -> Path:
-        """The blob that a link of a snapshot leads to; the place itself if it is none of ours."""
-        if not place.is_symlink():
-            return place
-        target = Path(os.path.normpath(place.parent / os.readlink(place)))
-        return target if target.parent == Path(os.path.normpath(self.blobs)) else place
+    def _target(self, local_path: Path) -> Path:
+        """Return the blob that a snapshot's link leads to; the path itself if it is not ours."""
+        if not local_path.is_symlink():
+            return local_path
+        target = Path(os.path.normpath(local_path.parent / os.readlink(local_path)))
+        return target if target.parent == Path(os.path.normpath(self.blobs)) else local_path
 
     def blob(self, digest: str) -> Path:
-        """Where the contents with this hash lie, or would."""
+        """Return the path of the contents with this hash, existing or not."""
         assert _DIGEST.fullmatch(digest), digest
         return self.blobs / digest
 
     def part(self, digest: str) -> Path:
-        """Where the contents with this hash lie until they are whole."""
+        """Return the path of the contents with this hash while incomplete."""
         return self.blobs / (self.blob(digest).name + PART)
 
     def parts(self) -> list[Path]:
-        """Unfinished blobs of ours."""
+        """List our incomplete blobs."""
         return sorted(self.blobs.glob(f"*{PART}"))
 
     def unfinished(self) -> int:
-        """Bytes of them."""
+        """Return the bytes of incomplete blobs."""
         total = 0
         for part in self.parts():
             with contextlib.suppress(OSError):  # finished by another process just now
@@ -139,7 +139,7 @@ class CachedRepo:
 
     @contextlib.contextmanager
     def lock(self, digest: str, waiting: Callable[[], None]) -> Iterator[None]:
-        """Keep other processes from writing or removing the blob with this hash.
+        """Lock the blob with this hash against writes and removal by other processes.
 
         `waiting` is called if another has it. It is the lock that `huggingface_hub` takes.
         """
@@ -160,7 +160,7 @@ class CachedRepo:
             lock.release()
 
     def make(self) -> None:
-        """Make the folders. Backups know by the tag that they can leave the cache out."""
+        """Create the folders, with a tag that excludes the cache from backups."""
         make_folder(self.blobs, _FOLDER)
         tag = self.cache / "CACHEDIR.TAG"
         with contextlib.suppress(OSError):
@@ -168,41 +168,41 @@ class CachedRepo:
                 write_file(tag, _TAG, _FILE)
 
     def set_ref(self, revision: str, commit: str) -> None:
-        """Note which commit a branch or tag stands at."""
+        """Record the commit of a branch or tag."""
         if revision == commit:
             return
         refs = self.folder / "refs"
-        place = refs / revision
+        target = refs / revision
         # A repository has no branch `a` beside `a/b`: what is in the way is of the past.
-        for above in place.relative_to(refs).parents:
+        for above in target.relative_to(refs).parents:
             if (refs / above).is_file():
                 (refs / above).unlink(missing_ok=True)
-        if place.is_dir():
-            shutil.rmtree(place, ignore_errors=True)
-        write_file(place, commit, _FILE)
+        if target.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+        write_file(target, commit, _FILE)
 
     def link(self, commit: str, path: str, digest: str, *, symlinks: bool) -> Path:
-        """Show the blob with this hash as `path` of the snapshot; returns where."""
-        place, blob = self.snapshots / commit / path, self.blob(digest)
-        if os.path.normpath(place) != str(place):
+        """Link the blob with this hash as `path` of the snapshot; return its path."""
+        shown, blob = self.snapshots / commit / path, self.blob(digest)
+        if os.path.normpath(shown) != str(shown):
             raise ModelError(f"{path!r} does not stay inside its repository")
-        if self._target(place) == blob or (place.exists() and not blob.exists()):
-            return place  # is there already: as a link, or where there are no links as itself
-        make_folder(place.parent, _FOLDER)
-        temporary = place.with_name(f".{uuid.uuid4().hex[:8]}.tmp")
+        if self._target(shown) == blob or (shown.exists() and not blob.exists()):
+            return shown  # is there already: as a link, or where there are no links as itself
+        make_folder(shown.parent, _FOLDER)
+        temporary = shown.with_name(f".{uuid.uuid4().hex[:8]}.tmp")
         try:
             if not symlinks:
                 raise OSError("not wanted")
-            os.symlink(os.path.relpath(blob, place.parent), temporary)
+            os.symlink(os.path.relpath(blob, shown.parent), temporary)
         except OSError:  # without links the file itself moves there, as other tools do it
             shutil.copyfile(blob, temporary) if blob.is_symlink() else os.replace(blob, temporary)
-        os.replace(temporary, place)
-        return place
+        os.replace(temporary, shown)
+        return shown
 
 
 @contextlib.contextmanager
 def as_model_error(what: str, cache: Path) -> Iterator[None]:
-    """What the system refuses, as a ModelError that says what was meant to be done."""
+    """Convert OSError to a ModelError that names what was attempted."""
     try:
         yield
     except OSError as error:
@@ -214,7 +214,7 @@ def as_model_error(what: str, cache: Path) -> Iterator[None]:
 
 
 def cached_repos(cache: Path) -> Iterator[CachedRepo]:
-    """All repositories of models in the cache, by name."""
+    """List all repositories of models in the cache, by name."""
     try:
         names = sorted(entry.name for entry in os.scandir(cache) if entry.is_dir())
     except OSError:

@@ -1,4 +1,4 @@
-"""One file: asked for, taken up again after a cut, checked, and only then shown under its name."""
+"""A resumable download of one file: verified before it appears under its name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
 class _WrongRangeError(TransientError):
-    """The server took the request for a range in a way that cannot be used."""
+    """The server answered a range request with an unusable range."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Download:
     watcher: ProgressReporter
 
     def run(self) -> int:
-        """Download; returns how many bytes came, which were all that the part lacked or more.
+        """Download; return how many bytes came, at least all that the part lacked.
 
         Raises:
             ModelError: the server refuses, cannot be reached, or sends other contents; the disk
@@ -84,7 +84,7 @@ class Download:
             part.close()
 
     def _hash(self, part: _Part) -> str:
-        """The hash of what is on the disk, in the form of the one that it must have."""
+        """Hash the file on disk, in the form of the expected hash."""
         if self.file.size > _LONG:
             self.watcher.note(f"checking {self.file.path}")
         if len(self.file.digest or "") == 40:  # as git names its blobs
@@ -110,7 +110,7 @@ class Download:
                 attempts.failed(error)
 
     def _attempt(self, part: _Part) -> None:
-        """Ask anew where the contents are, since such addresses expire, and take what comes."""
+        """Locate the contents again, since such addresses expire, and read what comes."""
         url, etag = self.hub.locate(self.name.repo, self.commit, self.file.path)
         self._check_etag(etag, elsewhere=not self.hub.is_endpoint(url))
         with self.hub.open(url, part.size) as response:
@@ -121,7 +121,7 @@ class Download:
             )
 
     def _take(self, part: _Part, response: Any) -> None:
-        """Add the body to the part, if it is what belongs there."""
+        """Append the body to the part, if it belongs there."""
         status, headers = response.status_code, response.headers
         if status == 403 and not self.hub.is_endpoint(str(response.url)):
             # The address was signed for a while that is over; the next try gets a new one.
@@ -160,7 +160,7 @@ class Download:
         return " (the Hub does not serve single files over 50 GB this way)"
 
     def _check_etag(self, etag: str, *, elsewhere: bool) -> None:
-        """The Hub says the hash again with the file; a mirror may have other etags of its own."""
+        """Check the hash that the Hub repeats with the file; a mirror may have its own etags."""
         same_kind = re.fullmatch(r"[0-9a-f]+", etag) and len(etag) == len(self.file.digest or "")
         if etag and etag != self.file.digest and (same_kind or elsewhere):
             raise ModelError(
@@ -170,7 +170,7 @@ class Download:
 
 
 class _Part:
-    """The file in which the contents are gathered.
+    """The file that collects the contents.
 
     Attributes:
         size: bytes that are there.
@@ -187,7 +187,7 @@ class _Part:
         self.inherited = False
 
     def resume(self) -> None:
-        """Go on after what an earlier download left."""
+        """Continue after the data of an earlier download."""
         if os.fstat(self._descriptor).st_size > self._whole:
             os.ftruncate(self._descriptor, 0)
         self.size = os.lseek(self._descriptor, 0, os.SEEK_END)
@@ -195,13 +195,13 @@ class _Part:
         self.answers = 0
 
     def restart(self) -> None:
-        """Throw away what is there."""
+        """Discard the data."""
         os.ftruncate(self._descriptor, 0)
         self.size = os.lseek(self._descriptor, 0, os.SEEK_SET)
         self.inherited = False
 
     def add(self, data: bytes) -> None:
-        """Write at the end."""
+        """Append data."""
         rest = memoryview(data)
         while rest:
             count = os.write(self._descriptor, rest)
@@ -210,7 +210,7 @@ class _Part:
             rest = rest[count:]
 
     def hexdigest(self, hasher: hashlib._Hash) -> str:
-        """Add to `hasher` what the disk has, not what was meant to be written, and give its digest.
+        """Hash what is on disk, not what was meant to be written, with `hasher`; return the digest.
 
         It is on the disk before: a file that is shown as whole must still be so after a crash.
         """
@@ -221,5 +221,5 @@ class _Part:
         return hasher.hexdigest()
 
     def close(self) -> None:
-        """Let go of the file; it stays."""
+        """Close the file and leave it on disk."""
         os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""Finds a model in the cache by its name; nothing here asks the network."""
+"""Offline lookup of a model in the cache by name."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Found:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Where its files are; the first is the one to load."""
-        return tuple(file.place for file in self.cached)
+        """Paths of its files; the first is the one to load."""
+        return tuple(file.local_path for file in self.cached)
 
 
 def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
-    """All models of a repository that are in the cache; of each only its newest state.
+    """List a repository's cached models, each in its newest commit only.
 
     Those at `revision` come first. If that is ``main``, the others follow.
     """
@@ -67,19 +67,19 @@ def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
 
 
 def is_pulled(model: KnownModel, settings: HubSettings) -> bool:
-    """Whether a well-known model is in the cache; no byte of it is looked at."""
-    return place_of(model, settings) is not None
+    """Return whether a well-known model is in the cache, without reading it."""
+    return path_of(model, settings) is not None
 
 
-def place_of(model: KnownModel, settings: HubSettings) -> Path | None:
-    """Where a well-known model is in the cache, of the newest commit; None if it is not."""
+def path_of(model: KnownModel, settings: HubSettings) -> Path | None:
+    """Return the path of a well-known model's newest cached commit; None if there is none."""
     repo = CachedRepo(settings.cache, model.repo)
-    places = (repo.snapshots / commit / model.file for commit in repo.commits())
-    return next((place for place in places if place.exists()), None)
+    paths = (repo.snapshots / commit / model.file for commit in repo.commits())
+    return next((path for path in paths if path.exists()), None)
 
 
 def find(name: ModelName, settings: HubSettings, watcher: ProgressReporter | None = None) -> Found:
-    """The model that `name` means, its files checked against the hashes that their blobs bear.
+    """Find the model called `name`, its files verified against their blobs' hashes.
 
     A file is hashed once; afterwards it is known by its size and time.
 
@@ -97,7 +97,7 @@ def _find(name: ModelName, settings: HubSettings, watcher: ProgressReporter) -> 
     models = models_of(repo, name.revision)
     whole = [one for one in models if one.variant.complete]
     # A projector alone is no model: the one that it belongs to can be pulled.
-    if not whole or (name.selector is None and all(one.variant.aside for one in whole)):
+    if not whole or (name.selector is None and all(one.variant.extra for one in whole)):
         raise NotPulledError(_missing(name, repo, settings))
     where = f"{repo.repo} in {settings.cache}"
     try:
@@ -110,25 +110,25 @@ def _find(name: ModelName, settings: HubSettings, watcher: ProgressReporter) -> 
     for file in found.cached:
         verify(file, watcher)
         with contextlib.suppress(OSError):  # a file of someone else's
-            filehash.touch(file.place)
+            filehash.touch(file.local_path)
     return found
 
 
 def verify(file: CachedFile, watcher: ProgressReporter) -> None:
-    """Check the hash of a file if its blob bears one; ModelError if it has another."""
+    """Verify the hash of a file if its blob has one; ModelError if it differs."""
     if file.digest is None:
         return
-    if filehash.remembered(file.place.stat()) is None:
+    if filehash.remembered(file.local_path.stat()) is None:
         watcher.begin(f"checking {file.path}", file.size)
-    if not checked(file.place, file.digest, watcher):
+    if not checked(file.local_path, file.digest, watcher):
         raise ModelError(
-            f"{file.place} is damaged: its hash is not {file.digest[:16]}…, as its blob's name "
-            "says; pull it again"
+            f"{file.local_path} is damaged: its hash is not {file.digest[:16]}…, as its blob's "
+            "name says; pull it again"
         )
 
 
 def checked(path: Path, digest: str, watcher: ProgressReporter) -> bool:
-    """Whether the file at `path` has this SHA-256, or hash of a git blob."""
+    """Return whether the file at `path` has this SHA-256, or hash of a git blob."""
     if len(digest) == 64:
         return filehash.sha256(path, watcher.at) == digest
     data = read_own(path)  # git's hash: such files are small
@@ -138,10 +138,10 @@ def checked(path: Path, digest: str, watcher: ProgressReporter) -> bool:
 
 
 def _named(one: Found, models: list[Found]) -> Found:
-    """With a selector that means it and no other of `models`."""
+    """Return the name with a selector that identifies it among `models`."""
     quant = one.variant.quant
-    same = [m for m in models if not m.variant.aside and m.variant.quant == quant]
-    alone = quant and len(same) == 1 and not one.variant.aside
+    same = [m for m in models if not m.variant.extra and m.variant.quant == quant]
+    alone = quant and len(same) == 1 and not one.variant.extra
     name = ModelName(one.name.repo, one.name.revision, quant if alone else one.variant.name)
     return Found(name, one.commit, one.variant, one.cached)
 

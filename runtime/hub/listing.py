@@ -1,4 +1,4 @@
-"""What a repository on the Hub holds, and clear words when it cannot be told."""
+"""The contents of a repository on the Hub, and clear errors when it cannot be listed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
 _TRIES = 3  # of the listing
-_MOST = 1 << 63  # bytes of a file, as systems count them
+_MAX_SIZE = 1 << 63  # bytes of a file, as systems count them
 _LONGEST_NAME = 255  # bytes that file systems take
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -40,12 +40,12 @@ class Listing:
 
 
 def list_repository(hub: Hub, name: ModelName, note: Callable[[str], None]) -> Listing:
-    """Ask what the repository of `name` holds.
+    """List the repository of `name`.
 
     Raises:
         ModelError: it does not exist, must not be read, or the endpoint does not answer.
     """
-    found = _ask(hub, name, note)
+    found = _request(hub, name, note)
     if not (isinstance(found.sha, str) and _COMMIT.fullmatch(found.sha)):
         raise ModelError(
             f"{hub.settings.address} does not answer like a Hub: {str(found.sha)[:50]!r} is not "
@@ -60,7 +60,7 @@ def list_repository(hub: Hub, name: ModelName, note: Callable[[str], None]) -> L
 
 
 def explain(hub: Hub, name: ModelName, refused: RefusedError, file: str | None = None) -> NoReturn:
-    """Raise the ModelError that says why the Hub refuses.
+    """Raise a ModelError that explains the Hub's refusal.
 
     A repository that is private and one that does not exist look alike to who may not see it.
     """
@@ -87,7 +87,7 @@ def explain(hub: Hub, name: ModelName, refused: RefusedError, file: str | None =
     raise ModelError(f"{refused}{': ' if words else ''}{words}")
 
 
-def _ask(hub: Hub, name: ModelName, note: Callable[[str], None]) -> ModelInfo:
+def _request(hub: Hub, name: ModelName, note: Callable[[str], None]) -> ModelInfo:
     # Somebody waits for the first word: a network that is not there should be said in seconds.
     patience = replace(hub.patience, tries=min(_TRIES, hub.patience.tries))
     attempts = Retrier(f"cannot ask {hub.settings.address} for {name}", patience, note)
@@ -101,7 +101,7 @@ def _ask(hub: Hub, name: ModelName, note: Callable[[str], None]) -> ModelInfo:
 
 
 def _hint(hub: Hub, repo: str) -> str:
-    """Repositories with GGUF files and a name near to `repo`, as the end of a message, or nothing.
+    """Suggest repositories with GGUF files and a name like `repo`, for a message, or nothing.
 
     First those of the same organization (a slip of the keyboard), then those of any whose name has
     this one in it (the right name without the -GGUF of those who convert).
@@ -113,7 +113,7 @@ def _hint(hub: Hub, repo: str) -> str:
 
 
 def _search(hub: Hub, repo: str, limit: int, **query: str) -> list[str]:
-    """Other repositories than `repo` that fit; none where the Hub does not say."""
+    """Search matching repositories except `repo`; none where the Hub does not answer."""
     try:
         found = hub.repositories(limit, **query)
     except (TransientError, RefusedError, ModelError):  # it is only for a hint
@@ -122,7 +122,7 @@ def _search(hub: Hub, repo: str, limit: int, **query: str) -> list[str]:
 
 
 def _checked(file: RepoSibling) -> RepoFile:
-    """The file, unless its path leads out of the folder that it will lie in."""
+    """Return the file, unless its path escapes its target folder."""
     path = str(file.rfilename)
     parts = path.split("/")
     unsafe = any(part in ("", ".", "..") or part.endswith(".lock") for part in parts)
@@ -135,6 +135,6 @@ def _checked(file: RepoSibling) -> RepoFile:
         )
     size = file.lfs.size if file.lfs else file.size
     digest = (file.lfs.sha256 if file.lfs else file.blob_id) or ""
-    if not (isinstance(size, int) and 0 <= size < _MOST and _DIGEST.fullmatch(str(digest))):
+    if not (isinstance(size, int) and 0 <= size < _MAX_SIZE and _DIGEST.fullmatch(str(digest))):
         raise ModelError(f"the endpoint gives no size or hash for {path}, so it cannot be verified")
     return RepoFile(path, size, digest)

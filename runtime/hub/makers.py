@@ -1,4 +1,4 @@
-"""What the makers of a family recommend for sampling, where a file does not say it itself."""
+"""Sampling settings that a model family's makers recommend, where its file has none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class MakerSampling:
-    """One recommendation; `models.toml` beside this lists them and says what its fields are."""
+    """One recommendation; `models.toml` lists them and describes the fields."""
 
     architectures: list[str]
     name: str
@@ -22,17 +22,17 @@ class MakerSampling:
     never_greedy: bool = False
 
     def values(self, *, thinks: bool) -> dict[str, Any]:
-        """Fields of `Sampling`."""
+        """Return fields of `Sampling`."""
         return self.thinking if thinks and self.thinking else self.plain
 
     def text(self, *, thinks: bool) -> str:
-        """The same for a person, with the source."""
-        told = (f"{n.replace('_', ' ')} {v}" for n, v in self.values(thinks=thinks).items())
-        return f"{', '.join(told)} ({self.source}, {self.date})"
+        """Format the recommendation for a person, with its source."""
+        fields = (f"{n.replace('_', ' ')} {v}" for n, v in self.values(thinks=thinks).items())
+        return f"{', '.join(fields)} ({self.source}, {self.date})"
 
 
 def maker_sampling(name: str, architecture: str) -> MakerSampling | None:
-    """The recommendation for a model by `general.name` and `general.architecture` of its file."""
+    """Return the recommendation for a file's `general.name` and `general.architecture`."""
     text = files(__package__ or "").joinpath("models.toml").read_text(encoding="utf-8")
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
     known = (MakerSampling(**entry) for entry in tomllib.loads(text)["sampling"])

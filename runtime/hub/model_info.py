@@ -1,4 +1,4 @@
-"""What a GGUF file is, whether it can be run here, and what memory it would take.
+"""A GGUF file's kind, whether it can run here, and the memory it needs.
 
 Only the header is read, and the forward pass asks for its weights without packing them: what the
 engine would refuse is refused here in the same words, in milliseconds.
@@ -28,7 +28,7 @@ _MIXTURES = {"IQ2_M": "IQ2_S", "IQ3_M": "IQ3_S", "IQ3_XS": "IQ3_S", "MXFP4_MOE":
 
 @dataclass(frozen=True, slots=True)
 class TypeShare:
-    """The tensors of one type: how many, their weights, their bytes in the file."""
+    """The tensors of one type: their number, weights, and bytes in the file."""
 
     tensors: int
     parameters: int
@@ -37,7 +37,7 @@ class TypeShare:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a loaded model takes, in bytes.
+    """The memory of a loaded model, in bytes.
 
     Attributes:
         weights: packed weights.
@@ -53,16 +53,16 @@ class Memory:
     state: int = 0
 
     def total(self, context: int, kv: str) -> int:
-        """Weights and a full context of so many tokens: of layers with windows, what they see."""
-        from ..forward.kv import kept
+        """Return the bytes of weights and a full context of so many tokens, windows considered."""
+        from ..forward.kv import resident_positions
 
-        cached = math.ceil(kept(context, self.window, self.near) * self.kv_token[kv])
+        cached = math.ceil(resident_positions(context, self.window, self.near) * self.kv_token[kv])
         return self.weights + cached + self.state
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """What the header of a model says.
+    """The contents of a model's header.
 
     Attributes:
         quant: the type that most weights have.
@@ -95,7 +95,7 @@ class FileInfo:
 
 
 def read_model_info(path: Path, target: str | None = None) -> FileInfo:
-    """Read the header of the model at `path`, and see if it can be run on `target`.
+    """Read the header of the model at `path`, and check whether `target` can run it.
 
     Raises:
         ModelError: it cannot be opened, or is damaged.
@@ -130,7 +130,7 @@ def read_model_info(path: Path, target: str | None = None) -> FileInfo:
 
 
 def unsupported_architecture(name: str | None) -> str | None:
-    """Why models of this architecture cannot be run; None if they can, or it is not known."""
+    """Explain why models of this architecture cannot run; None if they can, or it is unknown."""
     from ..models import ARCHITECTURES, REFUSED
 
     if not name or name in ARCHITECTURES:
@@ -142,7 +142,7 @@ def unsupported_architecture(name: str | None) -> str | None:
 
 
 def unsupported_quant(label: str) -> str | None:
-    """Why files that are called so cannot be run; None if they can, or if the name does not say."""
+    """Explain why files with this label cannot run; None if they can, or it is unknown."""
     from ...jit.kernels.panels import FORMATS
 
     name = label.removeprefix("UD-")
@@ -154,7 +154,7 @@ def unsupported_quant(label: str) -> str | None:
 
 
 def _problems(gguf: GGUFFile, architecture: str, types: dict[str, TypeShare]) -> list[str]:
-    """Everything that is known to be unsupported, not only what comes first."""
+    """List all that is known to be unsupported, not only the first."""
     from ...jit.kernels.panels import FORMATS
     from ..tokens.tokenizer import Tokenizer
 
@@ -183,7 +183,10 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     weights = WeightLoader(gguf, Library(targets.named(target), ObjectCache(None)))
     network = models.build(gguf, weights, mtp=True)
     shapes, windows = zip(*network.cached, strict=True)
-    layouts = {kv: KVLayout(kv, shapes, 0, windows=windows, kept=network.kept) for kv in KV_FORMATS}
+    layouts = {
+        kv: KVLayout(kv, shapes, 0, windows=windows, row_width=network.row_width)
+        for kv in KV_FORMATS
+    }
     kv_token = {kv: layout.position_bytes for kv, layout in layouts.items()}
     usual = layouts["bf16"]
     state = 4 * sum(floats for _, floats in network.states)
@@ -202,7 +205,7 @@ def _mtp(gguf: GGUFFile, architecture: str) -> str:
 
 
 def _types(gguf: GGUFFile) -> dict[str, TypeShare]:
-    """Tensors by type, the one with the most bytes first."""
+    """Sum tensors by type, the one with the most bytes first."""
     shares: dict[str, TypeShare] = {}
     for info in gguf.tensors.values():
         old = shares.get(info.type.name, TypeShare(0, 0, 0))
@@ -238,5 +241,5 @@ def _tokenizer(gguf: GGUFFile) -> str:
 
 
 def _short(message: str, gguf: GGUFFile) -> str:
-    """A message without the path that the reader has seen already."""
+    """Return a message without the path that the reader knows already."""
     return message.removeprefix(f"{gguf.path}: ")

@@ -1,4 +1,4 @@
-"""Names of models on the Hub, and what people paste in their place.
+"""Names of models on the Hub, and pasted addresses.
 
 Qwen/Qwen3-4B-GGUF                       the repository; Q4_K_M if it has several
 Qwen/Qwen3-4B-GGUF:Q8_0                  a quantization, or any part of a file's name
@@ -29,7 +29,7 @@ _PAGES = ("tree", "blob", "resolve")  # of a repository, each followed by a revi
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """A repository, a state of it, and which of its files are meant.
+    """A repository, a revision of it, and which of its files are meant.
 
     Attributes:
         repo: ``organization/name``.
@@ -47,7 +47,7 @@ class ModelName:
 
 
 def is_hub_name(text: str) -> bool:
-    """Whether `text` has the form of a model's name on the Hub. A path may have it too.
+    """Return whether `text` has the form of a model's name on the Hub. A path may have it too.
 
     Addresses are such names only if they lead to the Hub: others may be servers of another kind.
     """
@@ -65,7 +65,7 @@ def is_hub_name(text: str) -> bool:
 
 
 def is_repo(text: str) -> bool:
-    """Whether `text` can be the name of a repository."""
+    """Return whether `text` can be the name of a repository."""
     return bool(_REPO.fullmatch(text)) and "--" not in text and ".." not in text
 
 
@@ -92,7 +92,7 @@ def parse_name(text: str) -> ModelName:
 
 
 def alias_hint(text: str) -> str:
-    """Aliases near to a name that means nothing, and where all are, as the end of a message."""
+    """Suggest aliases near an unknown name, and where to list all, for a message."""
     near = near_aliases(text)
     return (
         f"; did you mean {' or '.join(near)}?"
@@ -102,7 +102,7 @@ def alias_hint(text: str) -> str:
 
 
 def _strip_host(text: str) -> list[str]:
-    """What stands behind the host of a pasted address, cut at its slashes."""
+    """Return the path of a pasted address, split at its slashes."""
     if text.startswith("hf://"):
         return text.removeprefix("hf://").removeprefix("models/").rstrip("/").split("/")
     if text.startswith(("http://", "https://")):
@@ -127,7 +127,7 @@ def _leads_to_hub(url: str) -> bool:
 
 
 def _of_page(text: str, repo: str, rest: list[str]) -> ModelName:
-    """The model of a page's address: its kind, a revision, then a folder or file."""
+    """Parse the path of a page: its kind, a revision, then a folder or file."""
     revision, path = (rest[1] if len(rest) > 1 else MAIN), "/".join(rest[2:])
     if rest[1:3] == ["refs", "pr"] and len(rest) > 3:  # the one kind of revision with slashes
         revision, path = "/".join(rest[1:4]), "/".join(rest[4:])

@@ -1,4 +1,4 @@
-"""What a download tells of itself, and sizes as people read them."""
+"""Progress reports of a download, and sizes for people."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Protocol
 
 
 class ProgressReporter(Protocol):
-    """Hears how a download goes."""
+    """A receiver of a download's progress."""
 
     def begin(self, label: str, total: int) -> None:
-        """A file of `total` bytes comes next."""
+        """Start a file of `total` bytes."""
         ...
 
     def at(self, done: int) -> None:
-        """So many bytes of it are there."""
+        """Report how many of its bytes are there."""
         ...
 
     def note(self, text: str) -> None:
-        """Something that is worth a line: a failure that is tried again."""
+        """Report an event that is worth a line, such as a retry."""
         ...
 
 
 class NullProgress:
-    """A watcher that says nothing."""
+    """A reporter that does nothing."""
 
     def begin(self, label: str, total: int) -> None:
         """Ignore it."""
@@ -35,7 +35,7 @@ class NullProgress:
 
 
 def size_text(count: float) -> str:
-    """Bytes as the Hub's pages have them: in thousands, three digits or so."""
+    """Format bytes as the Hub's pages do: in thousands, about three digits."""
     for unit in ("B", "kB", "MB"):
         if count < 999.5:
             return f"{count:.0f} {unit}" if count >= 99.95 or unit == "B" else f"{count:.1f} {unit}"

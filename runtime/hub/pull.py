@@ -1,4 +1,4 @@
-"""Brings a model from the Hub into the cache: asks what there is, makes sure of room, downloads."""
+"""Pull a model from the Hub into the cache: list, check disk space, download."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARGIN = 64 << 20  # bytes that a disk should keep
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """A model that is in the cache now.
+    """A model that is now in the cache.
 
     Attributes:
         name: with the selector that finds exactly this model again.
@@ -49,7 +49,7 @@ def pull(
     patience: RetryPolicy | None = None,
     force: bool = False,
 ) -> Pulled:
-    """Pull the model that `name` means, unless it is there already.
+    """Pull the model called `name`, unless it is cached already.
 
     A file appears under its name only when its hash is that of the repository. What an attempt
     leaves unfinished, the next goes on with.
@@ -107,7 +107,7 @@ def _fetch(
     file: RepoFile,
     watcher: ProgressReporter,
 ) -> int:
-    """Have the contents of `file` among the blobs; the bytes that were downloaded for that.
+    """Download `file` into the blobs if it is missing; return the bytes downloaded.
 
     The hash alone says whether what is there is good: a listing may lie about the size. What is
     there stays until something better has been checked.
@@ -132,13 +132,13 @@ def _fetch(
 
 
 def _there(repo: CachedRepo, commit: str, file: RepoFile) -> Path:
-    """Where the contents are, if they are here: without links the snapshot has the file itself."""
+    """Return the path of the contents, if cached; without links it is the snapshot's file."""
     blob = repo.blob(file.digest or "")
     return blob if blob.exists() else repo.snapshots / commit / file.path
 
 
 def _make_room(repo: CachedRepo, commit: str, variant: Variant) -> None:
-    """Make the folders, and see that the disk has room for what is missing."""
+    """Create the folders, and check that the disk has room for what is missing."""
     try:
         repo.make()
     except OSError as error:
@@ -160,7 +160,7 @@ def _make_room(repo: CachedRepo, commit: str, variant: Variant) -> None:
 
 
 def _refuse_unsupported(name: ModelName, listing: Listing, variant: Variant) -> None:
-    """Refuse before the download what is known to be of no use after it."""
+    """Refuse, before the download, files that are known to be unsupported."""
     from .model_info import unsupported_architecture, unsupported_quant
 
     why = unsupported_architecture(listing.architecture) or unsupported_quant(variant.quant)
@@ -169,6 +169,6 @@ def _refuse_unsupported(name: ModelName, listing: Listing, variant: Variant) -> 
 
 
 def _selector(listing: Listing, variant: Variant) -> str:
-    """The quantization if it says which, else the file's path."""
-    same = [v for v in variants_of(listing.files) if not v.aside and v.quant == variant.quant]
+    """Return the quantization if it is unique, else the file's path."""
+    same = [v for v in variants_of(listing.files) if not v.extra and v.quant == variant.quant]
     return variant.quant if variant.quant and same == [variant] else variant.name

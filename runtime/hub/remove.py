@@ -1,4 +1,4 @@
-"""Removes models from the cache: links first, then what no other link needs."""
+"""Remove models from the cache: links first, then unreferenced blobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def remove(
     unfinished: bool,
     note: Callable[[str], None] | None = None,
 ) -> int:
-    """Remove these models of `repo`; the bytes that became free.
+    """Remove these models of `repo`; return the bytes freed.
 
     Older states of the same files go too, unless the models are those of a certain commit, branch
     or tag. Nothing outside of the cache is touched: links that lead elsewhere go, what they lead to
@@ -68,11 +68,11 @@ def _remove(
 def _remove_file(repo: CachedRepo, file: CachedFile, waiting: Callable[[], None]) -> int:
     """Remove a link and, if it was the last one to it, its blob."""
     if file.digest is None:  # the file itself, or a link that leads out of the cache
-        size = 0 if file.place.is_symlink() else file.size
-        file.place.unlink()
+        size = 0 if file.local_path.is_symlink() else file.size
+        file.local_path.unlink()
         return size
     with repo.lock(file.digest, waiting):
-        file.place.unlink()
+        file.local_path.unlink()
         if _is_needed(repo, file.blob) or not _is_inside(repo, file.blob):
             return 0
         if not file.blob.is_symlink():
@@ -84,19 +84,19 @@ def _remove_file(repo: CachedRepo, file: CachedFile, waiting: Callable[[], None]
 
 
 def _is_needed(repo: CachedRepo, blob: Path) -> bool:
-    """Whether a link of any snapshot still leads to the blob."""
+    """Return whether a link of any snapshot still leads to the blob."""
     for folder, _, names in os.walk(repo.snapshots):
         for name in names:
-            place = Path(folder) / name
-            if place.is_symlink():
-                target = os.path.normpath(place.parent / os.readlink(place))
+            link = Path(folder) / name
+            if link.is_symlink():
+                target = os.path.normpath(link.parent / os.readlink(link))
                 if target == os.path.normpath(blob):
                     return True
     return False
 
 
 def _is_inside(repo: CachedRepo, blob: Path) -> bool:
-    """Whether the blob lies in the repository's own folder, whatever links lead there."""
+    """Return whether the blob is in the repository's own folder, whatever links lead there."""
     return blob.parent.resolve() == repo.folder.resolve() / "blobs"
 
 
@@ -121,7 +121,7 @@ def _remove_stored(cache: Path, stored: Path) -> int:
 
 
 def _tidy(repo: CachedRepo) -> None:
-    """Remove folders that are empty now, and all of the repository when nothing is left of it."""
+    """Remove empty folders, and the repository when nothing is left of it."""
     for folder, _, _ in os.walk(repo.snapshots, topdown=False):
         with contextlib.suppress(OSError):
             os.rmdir(folder)

@@ -1,4 +1,4 @@
-"""Where the Hub is and where models are kept: the variables that all Hugging Face tools share."""
+"""The Hub's address and the cache folder, from the variables of all Hugging Face tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 86400.0  # seconds to wait; more than sockets can be told is an error
 
 @dataclass(frozen=True, slots=True)
 class HubSettings:
-    """What the environment says about the Hub.
+    """Settings of the Hub from the environment.
 
     Attributes:
         endpoint: address of the Hub, without a slash at its end.
@@ -40,7 +40,7 @@ class HubSettings:
 
     @property
     def address(self) -> str:
-        """The endpoint as messages name it: without a password before the host."""
+        """The endpoint for messages: without a password before the host."""
         return re.sub(r"(?<=//)[^/]*@", "", self.endpoint)
 
     @classmethod
@@ -66,7 +66,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _token(environ: Mapping[str, str], home: Path) -> str | None:
-    """The token of the environment, else of the file that a login leaves."""
+    """Return the token of the environment, else of the file that a login writes."""
     token = environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN")
     if not token and not _true(environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
         path = environ.get("HF_TOKEN_PATH")

@@ -1,4 +1,4 @@
-"""Questions to the Hub, asked through `huggingface_hub`: its session, metadata, form of listings.
+"""Requests to the Hub through `huggingface_hub`: session, metadata, listings.
 
 What it leaves to its caller stands here: failures in a row are counted and end, a server that goes
 silent or sends next to nothing is hung up on, and a redirect leads neither from https to http nor
@@ -41,7 +41,7 @@ _LARGEST_ANSWER = 64 << 20  # bytes of a listing; one of 100,000 files has some 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to bear with a server.
+    """The retry policy of requests.
 
     Attributes:
         read_s: seconds that it may be silent, or take to be connected to.
@@ -58,7 +58,7 @@ class RetryPolicy:
 
 
 class TransientError(Exception):
-    """Something failed that may work the next time; `wait_s` is what the server asks for."""
+    """A failure that may not recur; `wait_s`: the delay that the server requests."""
 
     def __init__(self, message: str, wait_s: float = 0.0) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class TransientError(Exception):
 
 
 class RefusedError(Exception):
-    """The server answered with an error that stays; `status` and `headers` (str.get) are its."""
+    """A permanent error of the server, with its `status` and `headers` (str.get)."""
 
     def __init__(self, response: Any) -> None:
         self.status: int = response.status_code
@@ -76,18 +76,18 @@ class RefusedError(Exception):
 
 
 class Retrier:
-    """Counts failures in a row and pauses between them."""
+    """A counter of consecutive failures, with pauses between attempts."""
 
     def __init__(self, what: str, patience: RetryPolicy, note: Callable[[str], None]) -> None:
         self._what, self._patience, self._note = what, patience, note
         self._failed = 0
 
     def progressed(self) -> None:
-        """Start counting anew: the last attempt brought something."""
+        """Reset the count: the last attempt made progress."""
         self._failed = 0
 
     def failed(self, error: TransientError) -> None:
-        """Pause before the next attempt, or raise ModelError when it was the last one."""
+        """Wait before the next attempt, or raise ModelError if it was the last one."""
         self._failed += 1
         if self._failed >= self._patience.tries:
             raise ModelError(
@@ -104,7 +104,7 @@ class Retrier:
 
 
 class Hub:
-    """The Hub that `settings` name. Every method raises what `_asking` does."""
+    """The Hub that `settings` name. Every method raises as `_converting` does."""
 
     def __init__(self, settings: HubSettings, patience: RetryPolicy | None = None) -> None:
         self.settings = settings
@@ -134,24 +134,24 @@ class Hub:
         self._private = is_private(host)
 
     def model(self, name: ModelName) -> ModelInfo:
-        """What is known of a repository, with its files."""
+        """Return a repository's metadata, with its files."""
         from huggingface_hub.hf_api import ModelInfo
 
         revision = quote(name.revision, safe="")
         # Not by `HfApi.model_info`: it follows redirects anywhere, and waits for ever.
         answer = self._json(f"/api/models/{name.repo}/revision/{revision}", blobs="true")
-        with self._asking(self.settings.endpoint):
+        with self._converting(self.settings.endpoint):
             return ModelInfo(**answer)
 
     def repositories(self, limit: int, **query: str) -> list[str]:
-        """Repositories with GGUF files that fit the query, the most pulled ones first."""
-        asked = {**query, "filter": "gguf", "sort": "downloads", "limit": str(limit)}
-        answer = self._json("/api/models", **asked)
-        with self._asking(self.settings.endpoint):
+        """List repositories with GGUF files that fit the query, the most downloaded ones first."""
+        params = {**query, "filter": "gguf", "sort": "downloads", "limit": str(limit)}
+        answer = self._json("/api/models", **params)
+        with self._converting(self.settings.endpoint):
             return [str(one["id"]) for one in answer]
 
     def _json(self, path: str, **query: str) -> Any:
-        """The answer of the endpoint to a question: as large, slow and redirected as is allowed."""
+        """Return the endpoint's answer, within limits of size, time and redirects."""
         url = f"{self.settings.endpoint}{path}?{urlencode(query)}"
         body = bytearray()
         with self.open(url, 0) as response:
@@ -164,16 +164,16 @@ class Hub:
                         f"{bare(url)} answers with more than {_LARGEST_ANSWER >> 20} MiB, which is "
                         "no listing of a Hub"
                     )
-        with self._asking(url):
+        with self._converting(url):
             return json.loads(body)
 
     def locate(self, repo: str, commit: str, path: str) -> tuple[str, str]:
-        """Where the contents of a file are just now, and its hash as the Hub gives it there."""
+        """Return the current address of a file's contents, and its hash as the Hub gives it."""
         from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
         url = hf_hub_url(repo, path, revision=commit, endpoint=self.settings.endpoint)
         token = self.settings.token or False
-        with self._asking(url):
+        with self._converting(url):
             found = get_hf_file_metadata(
                 url, token=token, timeout=self.patience.read_s, headers=dict(_NAME)
             )
@@ -181,14 +181,14 @@ class Hub:
 
     @contextmanager
     def open(self, url: str, start: int) -> Iterator[Any]:
-        """The answer to GET `url`, from byte `start` on, with its body still to come."""
+        """Open GET `url` from byte `start` on, with the body still to come."""
         headers = {**_NAME, "accept-encoding": "identity"}
         if start:
             headers["range"] = f"bytes={start}-"
         for _ in range(MAX_HOPS):
             self._check(url)
             signed = self._signed(headers) if self.is_endpoint(url) else headers
-            with self._asking(url):
+            with self._converting(url):
                 session = self._session()
                 request = session.build_request(
                     "GET", url, headers=signed, timeout=self.patience.read_s
@@ -206,14 +206,14 @@ class Hub:
         raise ModelError(f"{bare(url)} redirects in a loop: {MAX_HOPS} redirects")
 
     def chunks(self, response: Any, *, decoded: bool = False) -> Iterator[bytes]:
-        """The body as it comes. Raises TransientError when it is cut, stalls or drips.
+        """Yield the body as it comes; raises TransientError when it is cut, stalls or drips.
 
         With `decoded` it may be compressed, though that is not asked for.
         """
         since, count = time.monotonic(), 0
         received = response.iter_bytes() if decoded else response.iter_raw()
         while True:
-            with self._asking(str(response.url)):
+            with self._converting(str(response.url)):
                 chunk = next(received, None)
             if chunk is None:
                 return
@@ -226,7 +226,7 @@ class Hub:
                 since, count = now, 0
 
     def is_endpoint(self, url: str) -> bool:
-        """Whether `url` leads to the endpoint itself."""
+        """Return whether `url` leads to the endpoint itself."""
         return _origin(url) == _origin(self.settings.endpoint)
 
     def _signed(self, headers: dict[str, str]) -> dict[str, str]:
@@ -246,8 +246,8 @@ class Hub:
             )
 
     @contextmanager
-    def _asking(self, url: str) -> Iterator[None]:
-        """What the library raises, as ours.
+    def _converting(self, url: str) -> Iterator[None]:
+        """Convert the library's exceptions to ours.
 
         Raises:
             TransientError: it may work the next time.
@@ -280,7 +280,7 @@ class Hub:
 
 
 def _host_of(settings: HubSettings) -> str:
-    """The host of the endpoint; ModelError if that is no address."""
+    """Return the host of the endpoint; ModelError if that is not an address."""
     host = None
     with suppress(ValueError):
         scheme, host, _ = _origin(settings.endpoint)
@@ -294,14 +294,14 @@ def _host_of(settings: HubSettings) -> str:
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
-    """Scheme, host and port of an address, however they are written."""
+    """Return scheme, host and port of an address, however they are written."""
     parts = urlsplit(url)
     usual = {"http": 80, "https": 443}.get(parts.scheme)
     return parts.scheme, parts.hostname, parts.port or usual
 
 
 def is_private(host: str) -> bool:
-    """Whether `host` is an address, or has one, that is not of the public internet."""
+    """Return whether `host` is, or resolves to, an address outside the public internet."""
     try:
         return not ipaddress.ip_address(host.strip("[]")).is_global
     except ValueError:

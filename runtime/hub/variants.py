@@ -1,4 +1,4 @@
-"""Which files of a repository make a model: quantizations, shards, and which one is meant."""
+"""The models among a repository's files: quantizations, shards, and their selection."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _QUANT = re.compile(
     re.IGNORECASE,
 )
 _SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.I | re.DOTALL)
-_ASIDE = re.compile(r"mmproj|imatrix|(?:^|/)mtp[-_.]", re.IGNORECASE)  # X-MTP-Q4_0 is whole
+_AUXILIARY = re.compile(r"mmproj|imatrix|(?:^|/)mtp[-_.]", re.IGNORECASE)  # X-MTP-Q4_0 is whole
 
 
 class ChoiceError(ModelError):
-    """It is not clear which of a repository's models is meant.
+    """The choice among a repository's models is ambiguous.
 
     Attributes:
         variants: those that there are to choose from.
@@ -69,7 +69,7 @@ class Variant:
 
     quant: str
     files: tuple[RepoFile, ...]
-    aside: bool = False
+    extra: bool = False
     shards: int = 1
 
     @property
@@ -89,7 +89,7 @@ class Variant:
 
 
 def variants_of(files: Iterable[RepoFile]) -> list[Variant]:
-    """The models among `files`, by size."""
+    """Group `files` into models, by size."""
     groups: dict[tuple[str, int], dict[int, RepoFile]] = {}
     for file in files:
         if not file.path.lower().endswith(".gguf"):
@@ -102,13 +102,13 @@ def variants_of(files: Iterable[RepoFile]) -> list[Variant]:
     found = []
     for (stem, count), numbered in groups.items():
         members = tuple(numbered[number] for number in sorted(numbered))
-        aside = bool(_ASIDE.search(stem.rpartition("/")[2]))
-        found.append(Variant(quant_of(stem), members, aside, max(1, count)))
-    return sorted(found, key=lambda v: (v.aside, v.size, v.name))
+        auxiliary = bool(_AUXILIARY.search(stem.rpartition("/")[2]))
+        found.append(Variant(quant_of(stem), members, auxiliary, max(1, count)))
+    return sorted(found, key=lambda v: (v.extra, v.size, v.name))
 
 
 def quant_of(path: str) -> str:
-    """The quantization that a file's name, else its folder's, speaks of; empty if none does."""
+    """Return the quantization in a file's name, else its folder's; empty if there is none."""
     for part in reversed(path.removesuffix(".gguf").split("/")):
         if found := _QUANT.findall(part):
             return found[-1].upper().replace("FP16", "F16").replace("FP32", "F32")
@@ -118,7 +118,7 @@ def quant_of(path: str) -> str:
 def choose(
     variants: Sequence[Variant], selector: str | None, where: str, *, whole: bool = True
 ) -> Variant:
-    """The variant that is meant; Q4_K_M if there is a choice and nothing is said.
+    """Choose a variant; Q4_K_M if there is a choice and no selector.
 
     Args:
         variants: of one repository.
@@ -130,7 +130,7 @@ def choose(
         ChoiceError: none fits, or several do.
         ModelError: it lacks a shard.
     """
-    models = [variant for variant in variants if not variant.aside]
+    models = [variant for variant in variants if not variant.extra]
     if not models and not (selector and variants):
         raise ModelError(f"{where} has no GGUF file")
     if selector is None:
@@ -160,7 +160,7 @@ def choose(
 
 
 def listing(variants: Sequence[Variant]) -> str:
-    """The variants on one line, for a message."""
+    """List the variants on one line, for a message."""
     return ", ".join(f"{v.quant or v.name} ({size_text(v.size)})" for v in variants)
 
 
@@ -172,24 +172,24 @@ def _matching(variants: Sequence[Variant], selector: str) -> list[Variant]:
             if exact:
                 return exact
         return []
-    models = [variant for variant in variants if not variant.aside]
+    models = [variant for variant in variants if not variant.extra]
     for sought in (models, variants):
         quant = quant_of(wanted)
         if quant and quant.lower() == wanted.replace("fp16", "f16").replace("fp32", "f32"):
             exact = [v for v in sought if v.quant == quant]
             if exact:
                 return exact
-        found = [v for v in sought if _says(v.name.lower(), wanted)]
+        found = [v for v in sought if _contains(v.name.lower(), wanted)]
         if found:
             return found
     return []
 
 
-def _says(name: str, wanted: str) -> bool:
-    """Whether `wanted` stands in `name` between separators, and not for half a quantization."""
+def _contains(name: str, selector: str) -> bool:
+    """Return whether `selector` is in `name` between separators, and not half a quantization."""
     whole = [match.span(1) for match in _QUANT.finditer(name)]
     whole = [(start + 3 * name.startswith("ud-", start), end) for start, end in whole]
-    part = re.compile(f"(?<![a-z0-9]){re.escape(wanted)}(?![a-z0-9])")
+    part = re.compile(f"(?<![a-z0-9]){re.escape(selector)}(?![a-z0-9])")
     for match in part.finditer(name):
         first, last = match.span()
         if all(last <= a or first >= b or (first <= a and b <= last) for a, b in whole):

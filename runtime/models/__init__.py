@@ -1,4 +1,4 @@
-"""Architectures by the name that `general.architecture` gives."""
+"""Architectures by their value of `general.architecture`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ REFUSED = dict.fromkeys(("gemma4-assistant", "eagle3", "dflash"), _DRAFTS)
 
 
 def architecture_of(gguf: GGUFFile) -> str:
-    """The architecture of a file, if it can be run.
+    """Return the architecture of a file, if it can be run.
 
     Raises:
         UnsupportedModelError: it cannot, and which can.
@@ -73,12 +73,12 @@ def architecture_of(gguf: GGUFFile) -> str:
 
 
 def drafts(architecture: str) -> bool:
-    """Whether layers of such models that only draft are understood (`mtp.py`)."""
+    """Return whether draft layers (`mtp.py`) of such models are supported."""
     return architecture in ARCHITECTURES and _class_of(architecture).drafts_from is not None
 
 
 def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decoder:
-    """The model of `gguf`, with its weights asked for but not yet packed.
+    """Build the model of `gguf`, with its weights requested but not yet packed.
 
     mtp: with the layer that drafts (`mtp.py`), if the file has one that is understood.
     """

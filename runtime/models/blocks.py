@@ -20,19 +20,19 @@ from ..weights.matrix import Matrix
 
 
 class Half(Protocol):
-    """A half of a layer: its weights, and what it does with them."""
+    """A half of a layer: its weights and equations."""
 
     @property
     def matrices(self) -> tuple[Matrix, ...]: ...
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
-        """Add to x what it makes of it."""
+        """Add its output to x."""
         ...
 
 
 @runtime_checkable
 class Recurrence(Half, Protocol):
-    """A first half whose past is a state, and not keys and values.
+    """A first half whose past is a state instead of keys and values.
 
     Attributes:
         kind: what it is called.
@@ -124,8 +124,8 @@ class Attention:
         if self.fused:
             all_, heads = g.matmul(self.qkv[0], h, "qkv"), self.rule.heads or g.heads
             rows, kv_rows = (n * heads.head_dim for n in (heads.heads, heads.kv_heads))
-            places = ((0, rows), (rows, kv_rows), (rows + kv_rows, kv_rows))
-            q, k, v = (all_.part(*place) for place in places)
+            columns = ((0, rows), (rows, kv_rows), (rows + kv_rows, kv_rows))
+            q, k, v = (all_.part(*part) for part in columns)
             return q, k, v
         named = list(zip("qkv", self.qkv, strict=False))
         q, *others = (g.matmul(w, h, name, last=w is self.qkv[-1]) for name, w in named)
@@ -134,7 +134,7 @@ class Attention:
 
 @dataclass(slots=True)
 class GatedFFN:
-    """The dense one: W_down (gate(W_gate h) * W_up h), the gate being silu or gelu.
+    """The dense one: W_down (gate(W_gate h) * W_up h), where gate is silu or gelu.
 
     scale: what x is multiplied by at its end, where it has a `post_norm`.
     """
@@ -151,7 +151,7 @@ class GatedFFN:
         return self.gate_up, self.down
 
     def inner(self, g: GraphBuilder, x: Activation, eps: float) -> QuantizedActivation:
-        """The input of W_down."""
+        """Return the input of W_down."""
         h = enter(g, x, self.norm, eps, [self.gate_up], "ffn_norm")
         multiply = g.silu_mul if self.gate == "silu" else g.gelu_mul
         return g.quantize(multiply(self.gate_up, h, "ffn_gate_up"), [self.down], "ffn_ready")
@@ -163,7 +163,7 @@ class GatedFFN:
 
 @dataclass(slots=True)
 class Block:
-    """Weights of one layer. A half that it has not is None; `last`: a third one, in few models."""
+    """Weights of one layer. A missing half is None; `last`: a third one, in few models."""
 
     mixer: Half | None
     ffn: Half | None
@@ -179,7 +179,7 @@ class Block:
 
     @property
     def window(self) -> int:
-        """Positions that a token sees; 0: all."""
+        """Positions that a token attends to; 0: all."""
         return self.mixer.rule.window if isinstance(self.mixer, Attention) else 0
 
 
@@ -191,7 +191,7 @@ def enter(
     into: list[Matrix] | tuple[Matrix, ...],
     name: str,
 ) -> QuantizedActivation:
-    """norm(x) for a half, or x."""
+    """Compute norm(x) for a half, or x."""
     return g.quantize(x, into, name) if norm is None else g.norm(x, norm, eps, into, name)
 
 
@@ -206,7 +206,7 @@ def leave(
     norm_name: str,
     scale: float = 1.0,
 ) -> None:
-    """x += w y, or the norm of that; then x is multiplied by `scale`."""
+    """Add x += w y, or the norm of that; then multiply x by `scale`."""
     if norm is None:
         g.add_matmul(x, w, y, name)
     else:

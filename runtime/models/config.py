@@ -1,4 +1,4 @@
-"""The sizes that a model's metadata give, and what they ask for that no model here has."""
+"""Model sizes from metadata, and metadata features that no model supports."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Config:
 
     @property
     def heads(self) -> HeadShape:
-        """The most and widest heads that a layer has: what there must be room for."""
+        """The largest number and width of heads of any layer, for the buffers."""
         return max((h for h in self.shapes if h), key=lambda h: (h.heads, h.head_dim))
 
     @property
     def cached(self) -> list[HeadShape | None]:
-        """Of each layer, the heads whose keys and values it keeps; None: it keeps none."""
+        """For each layer, the heads whose keys and values it caches; None: it caches none."""
         own = enumerate(self.sources)
         return [self.shapes[n] if source == n else None for n, source in own]
 
@@ -83,7 +83,7 @@ FEATURES: dict[str, tuple[str, tuple[object, ...]]] = {
 
 
 def refuse_features(gguf: GGUFFile, architecture: str, understood: Collection[str]) -> None:
-    """Refuse a file whose metadata ask for one of `FEATURES` that is not `understood`.
+    """Refuse a file whose metadata require one of `FEATURES` that is not `understood`.
 
     Raises:
         UnsupportedModelError: it names the key.
@@ -103,7 +103,7 @@ def refuse_features(gguf: GGUFFile, architecture: str, understood: Collection[st
 
 
 def read_layers(gguf: GGUFFile, a: str) -> int:
-    """Layers of the model; those behind them, which only draft, are counted in the file's key."""
+    """Return the number of layers, without the draft layers that the file's key includes."""
     key = f"{a}.block_count"
     layers = gguf.integer(key, low=1, high=4096)
     drafting = gguf.integer(f"{a}.nextn_predict_layers", 0, high=4096)
@@ -121,7 +121,7 @@ def per_layer(
     low: int,
     high: int,
 ) -> tuple[int, ...]:
-    """The whole number at `key` for each layer: an array has one for each, a number is for all.
+    """Return the whole number at `key` for each layer, from an array or from one number.
 
     Raises:
         GGUFError: it is missing and there is no default, or is out of range in a layer.
@@ -141,7 +141,7 @@ def per_layer(
 def read_heads(
     gguf: GGUFFile, a: str, heads: int, kv_heads: int, usual: int, suffix: str = ""
 ) -> HeadShape:
-    """The shape of so many heads, by the sizes that the metadata give, or of `usual` dims.
+    """Return the shape of so many heads, by the metadata's sizes or of `usual` dims.
 
     suffix: of the keys of the sizes, for layers that have others.
     """
@@ -163,7 +163,7 @@ def read_heads(
 def windowed_layers(
     gguf: GGUFFile, a: str, layers: int, period: int, whole: int = -1
 ) -> list[bool]:
-    """Which layers see a window only: all but one of `period`, unless a key says otherwise.
+    """Return which layers have a window: all but one of `period`, unless a key gives them.
 
     whole: which one, counted from the first of them, or from the last.
     """
@@ -177,7 +177,7 @@ def windowed_layers(
 
 
 def read_config(gguf: GGUFFile, architecture: str, shape: HeadShape | None = None) -> Config:
-    """The sizes that `architecture`'s metadata give, each checked for sense.
+    """Read the sizes in `architecture`'s metadata, and check each.
 
     shape: of all layers' heads, where it is not what the usual keys say.
 

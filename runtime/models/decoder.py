@@ -1,4 +1,4 @@
-"""What all architectures are: pre-norm layers between an embedding table and an output head.
+"""The base of all architectures: pre-norm layers between an embedding table and an output head.
 
 x = x + W_o attend(W_q h, W_k h, W_v h),   h = rmsnorm(x)
 x = x + W_down (silu(W_gate h) * W_up h),  h = rmsnorm(x)
@@ -33,7 +33,7 @@ GLOBAL, LOCAL = range(2)  # numbers of the rotations, where layers with a window
 
 
 class Decoder:
-    """One model: asks for its weights, and builds its pass.
+    """One model: requests its weights, and builds its pass.
 
     Attributes:
         architecture: as `general.architecture` names it.
@@ -100,15 +100,15 @@ class Decoder:
         return read_config(self.gguf, self.architecture)
 
     def read_rotations(self) -> list[Rotation]:
-        """Ways of rotating; `rule` names one by its number."""
+        """Return the rotations; `rule` refers to one by index."""
         head_dim = self.config.heads.head_dim
         return [read_rotation(self.gguf, self.weights, self.architecture, head_dim)]
 
     def read_scales(self) -> None:
-        """Read what multiplies this or that, if there is anything."""
+        """Read the scales of activations, if there are any."""
 
     def rule(self, layer: int) -> AttentionSpec:
-        """How layer `layer` attends."""
+        """Return how layer `layer` attends."""
         heads, source = self.config.shapes[layer], self.config.sources[layer]
         assert heads is not None, f"layer {layer} has no attention"
         key = f"{self.architecture}.attention.sliding_window"
@@ -124,31 +124,31 @@ class Decoder:
 
     @cached_property
     def slides(self) -> list[bool]:
-        """Whether each layer sees a window only, if there is a window."""
+        """Whether each layer has a window, for models with windows."""
         layers = self.config.layers
         if not self.period:
             return [False] * layers
         return windowed_layers(self.gguf, self.architecture, layers, self.period, self.whole)
 
     def load_ffn(self, name: Name, layer: int) -> Half:
-        """Ask for one layer's feed-forward half; `name` makes a tensor's full name."""
+        """Request one layer's feed-forward half; `name` makes a tensor's full name."""
         return self.load_gated(name, self.config.ffns[layer])
 
     def load_recurrence(self, name: Name, layer: int) -> Recurrence | None:
-        """Ask for the first half of a layer that has no heads, if it has one."""
+        """Request the first half of a layer that has no heads, if it has one."""
         return None
 
     def load_last(self, name: Name, layer: int) -> Half | None:
-        """Ask for a third part of a layer, if it has one."""
+        """Request a third part of a layer, if it has one."""
         return None
 
     def gate_and_up(self, name: Name, rows: int) -> Matrix:
-        """The matrices of a dense feed-forward half that read its input."""
+        """Request the matrices of a dense feed-forward half that read its input."""
         gate, up = (name(f"ffn_{part}.weight") for part in ("gate", "up"))
         return self.weights.gate_up(gate, up, rows, self.config.width)
 
     def tables(self, positions: int, context: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Rotary tables of `rotations`, cos and sin of each, for sessions of `context` tokens."""
+        """Return the rotary tables of `rotations`, cos and sin of each, for `context` tokens."""
         return [rotation.tables(positions) for rotation in self.rotations]
 
     def block(self, g: GraphBuilder, x: Activation, w: Block) -> None:
@@ -159,7 +159,7 @@ class Decoder:
     # --- what they share
 
     def load_attention(self, name: Name, layer: int) -> Half:
-        """Ask for the first half of a layer."""
+        """Request the first half of a layer."""
         c, w, has, rule = self.config, self.weights, self.gguf.tensors, self.rule(layer)
         h = rule.heads or c.heads
         rows, kv_rows = h.heads * h.head_dim, h.kv_heads * h.head_dim
@@ -170,7 +170,7 @@ class Decoder:
         if rule.source is not None:
             # Some files have them all the same.
             unread = ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
-            w.asked.update(name(part) for part in unread)
+            w.requested.update(name(part) for part in unread)
             del parts["attn_k"], parts["attn_v"]
         elif self.values_are_keys(layer):
             del parts["attn_v"]
@@ -203,11 +203,11 @@ class Decoder:
         return a
 
     def values_are_keys(self, layer: int) -> bool:
-        """Whether a layer has no matrix for values: they are what keys are made of."""
+        """Return whether a layer has no matrix for values: keys and values share a projection."""
         return False
 
     def load_gated(self, name: Name, rows: int) -> GatedFFN:
-        """Ask for a dense feed-forward half."""
+        """Request a dense feed-forward half."""
         return GatedFFN(
             norm=self.norm_weight(name("ffn_norm.weight")) if self.pre_norm else None,
             gate_up=self.gate_and_up(name, rows),
@@ -217,11 +217,11 @@ class Decoder:
         )
 
     def norm_weight(self, name: str) -> np.ndarray:
-        """The weights of a norm of x."""
+        """Return the weights of a norm of x."""
         return self.weights.vector(name, self.config.width, padded(self.config.width))
 
     def embed(self, g: GraphBuilder) -> Activation:
-        """x of the pass's tokens."""
+        """Return x of the pass's tokens."""
         c, form = self.config, self.embedding_format
         # Where nothing but norms is added to x, each thread can do that for itself.
         return g.embedding(
@@ -246,12 +246,12 @@ class Decoder:
 
     @property
     def windows(self) -> list[int]:
-        """For each layer, how many positions a token sees; 0: all."""
+        """For each layer, how many positions a token attends to; 0: all."""
         return [w.window for w in self.blocks]
 
     @property
     def cached(self) -> list[tuple[HeadShape | None, int]]:
-        """For each layer, the heads whose keys and values it keeps, and what a token sees of them.
+        """For each layer, the heads whose keys and values it caches, and its window.
 
         Behind them those of the layer that drafts.
         """
@@ -265,8 +265,8 @@ class Decoder:
         return {n: mixer for n, mixer in mixers if isinstance(mixer, Recurrence)}
 
     @property
-    def kept(self) -> int:
-        """Values of a row of each position that is kept for the layer that drafts."""
+    def row_width(self) -> int:
+        """Width of the row stored with each position for the draft layer."""
         return padded(self.mtp.width) if self.mtp and not self.recurrent else 0
 
     @property
@@ -278,11 +278,11 @@ class Decoder:
         return found
 
     def _refuse_unknown_tensors(self) -> None:
-        """A tensor that nobody asked for would mean something that is not computed."""
+        """Refuse tensors that no layer requested: their computation is not supported."""
         unknown = [
             name
             for name in self.gguf.tensors
-            if name not in self.weights.asked
+            if name not in self.weights.requested
             and not SUPERFLUOUS.fullmatch(name)
             and not self._drafts(name)
         ]
@@ -293,7 +293,7 @@ class Decoder:
             )
 
     def _drafts(self, name: str) -> bool:
-        """Whether a tensor is of the layers behind the last one, which only draft tokens."""
+        """Return whether a tensor is of a draft layer, after the last one."""
         found = re.match(r"blk\.(\d+)\.", name)
         layers = self.gguf.integer(f"{self.architecture}.block_count")
         return found is not None and self.config.layers <= int(found[1]) < layers

@@ -1,4 +1,4 @@
-"""DeepSeek 2 and GLM-4.7-Flash: latent attention, and experts with some for all tokens.
+"""DeepSeek 2 and GLM-4.7-Flash: latent attention, and experts with shared ones.
 
 c = norm((W_kv h)[:r]),  k_r = rope((W_kv h)[r:]),  q_n, q_r = W_qb norm(W_qa h), or W_q h
 scores of head i: ((W_kb,i^T q_n,i) c + rope(q_r,i) k_r) / sqrt(dims of q),  o_i = W_vb,i sum p c
@@ -95,7 +95,7 @@ class DeepSeek2(Mixture):
     drafts_from = "plain"
 
     def head_shape(self) -> HeadShape:
-        """One key for all heads; its first dims are the value."""
+        """Return one key for all heads; its first dims are the value."""
         gguf, a = self.gguf, "deepseek2.attention."
         self.rotated = gguf.integer("deepseek2.rope.dimension_count", low=32, high=256)
         self.rank = gguf.integer(f"{a}kv_lora_rank", low=32, high=1024)

@@ -1,4 +1,4 @@
-"""Mixtures of experts: what the metadata say of them, and the feed-forward half that they are.
+"""Mixtures of experts: their metadata, and their feed-forward half.
 
 h = rmsnorm(x),  p = softmax(W_router h) or sigmoid(W_router h),  T = the k largest of p + c
 x = x + sum over T of w_e * W_down,e (silu(W_gate,e h) * W_up,e h) + g * shared(h)
@@ -44,7 +44,7 @@ GATINGS: dict[int, Gating] = {1: "softmax", 2: "sigmoid", 3: "softmax"}
 
 @dataclass(slots=True)
 class Shared:
-    """Experts that every token takes, as one; gate: matrix [1, width], if their share varies."""
+    """Shared experts, as one; gate: matrix [1, width], if their weight varies."""
 
     gate_up: Matrix
     down: Matrix
@@ -100,7 +100,7 @@ class Experts:
 
 
 def read_routing(gguf: GGUFFile, a: str, used: int, gating: int, norm: bool) -> RoutingSpec:
-    """How experts are chosen; gating and norm: what a file means that does not say it.
+    """Read how experts are chosen; gating and norm: defaults of files that do not specify them.
 
     Raises:
         GGUFError: a key cannot be right.
@@ -113,23 +113,25 @@ def read_routing(gguf: GGUFFile, a: str, used: int, gating: int, norm: bool) -> 
         gguf.unsupported(f"{a}.expert_gating_func", f"= {kind} is not supported; supported: 1 to 3")
     count = gguf.integer(f"{a}.expert_count", low=1, high=4096)
     groups = max(1, gguf.integer(f"{a}.expert_group_count", 1, high=count))
-    kept = gguf.integer(f"{a}.expert_group_used_count", groups, low=0, high=groups) or groups
+    picked = gguf.integer(f"{a}.expert_group_used_count", groups, low=0, high=groups) or groups
     if count % groups:
         gguf.refuse(f"{a}.expert_group_count", f"{count} experts do not make {groups} groups")
-    if used > count // groups * kept:
-        gguf.refuse(f"{a}.expert_used_count", f"{kept} of {groups} groups have not {used} experts")
+    if used > count // groups * picked:
+        gguf.refuse(
+            f"{a}.expert_used_count", f"{picked} of {groups} groups have not {used} experts"
+        )
     return RoutingSpec(
         used,
         GATINGS[kind],
         kind == 3 or gguf.boolean(f"{a}.expert_weights_norm", norm),
         gguf.number(f"{a}.expert_weights_scale", 0.0) or 1.0,
         groups,
-        kept,
+        picked,
     )
 
 
 class Mixture(Decoder):
-    """What architectures with experts share.
+    """The base of architectures with experts.
 
     Attributes:
         gating, normalized: how their experts are chosen where no key says it.
@@ -141,7 +143,7 @@ class Mixture(Decoder):
     normalized = True
 
     def read_config(self) -> Config:
-        """Adds how many experts there are, how many a token takes, and their width."""
+        """Add the number of experts, how many a token uses, and their width."""
         a, gguf = self.architecture, self.gguf
         plain = read_config(gguf, a, self.head_shape())
         count = gguf.integer(f"{a}.expert_count", low=1, high=4096)
@@ -154,7 +156,7 @@ class Mixture(Decoder):
         return replace(plain, ffns=ffns, experts=count, experts_used=used, dense=dense)
 
     def head_shape(self) -> HeadShape | None:
-        """Of all layers' heads, where the usual keys do not say it."""
+        """Return the shape of all layers' heads, where the usual keys do not give it."""
         return None
 
     def load_ffn(self, name: Name, layer: int) -> Half:

@@ -1,4 +1,4 @@
-"""Gemma 2: every other layer sees a window only; scores and logits are bounded.
+"""Gemma 2: a window in every other layer; soft-capped scores and logits.
 
 x = sqrt(width) E[token]
 x = x + rmsnorm(W_o attend(W_q h, W_k h, W_v h)),      h = rmsnorm(x),  scores c tanh(q k / c)
@@ -26,7 +26,7 @@ class Gemma2(Gemma3):
     usual_window = 4096  # the first files have no key for it, nor for the bounds
 
     def read_rotations(self) -> list[Rotation]:
-        """One, for all layers."""
+        """Return one rotation for all layers."""
         return [read_rotation(self.gguf, self.weights, "gemma2", self.config.heads.head_dim)]
 
     def read_scales(self) -> None:

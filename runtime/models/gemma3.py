@@ -1,4 +1,4 @@
-"""Gemma 3: most layers see a window only; what leaves a half of a layer is normed, too.
+"""Gemma 3: sliding-window attention in most layers; norms also after each half of a layer.
 
 x = sqrt(width) E[token]
 x = x + rmsnorm(W_o attend(norm(W_q h), norm(W_k h), W_v h)),   h = rmsnorm(x)
@@ -20,7 +20,7 @@ from .rotary import Rotation, plain_rotation, read_rotation
 
 
 class Gemma3(Decoder):
-    """The architecture `gemma3`, without its eyes.
+    """The architecture `gemma3`, text only.
 
     Attributes:
         layers_27b: of the size whose attention scale comes from its width; no key says so.
@@ -58,5 +58,5 @@ class Gemma3(Decoder):
         return replace(super().rule(layer), scale=self.number("attention.scale") or size**-0.5)
 
     def number(self, key: str) -> float:
-        """The number at a key; 0 stands for none."""
+        """Return the number at a key; 0 for none."""
         return self.gguf.number(f"{self.architecture}.{key}", 0.0)

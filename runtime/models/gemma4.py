@@ -29,7 +29,7 @@ from .rotary import Rotation, plain_rotation, read_rotation
 
 
 class Gemma4(Gemma3):
-    """The architecture `gemma4`, without eyes and ears.
+    """The architecture `gemma4`, text only.
 
     Attributes:
         own: P; 0 where layers have no embeddings of their own.
@@ -47,7 +47,7 @@ class Gemma4(Gemma3):
     }
 
     def read_config(self) -> Config:
-        """Adds the narrower heads of layers with a window, who reads whose keys, and experts."""
+        """Add the narrower heads of windowed layers, the layers that share keys, and experts."""
         gguf, plain = self.gguf, read_config(self.gguf, "gemma4")
         slides = windowed_layers(gguf, "gemma4", plain.layers, self.period)
         usual = plain.heads.head_dim
@@ -66,7 +66,7 @@ class Gemma4(Gemma3):
         return replace(plain, shapes=shapes, sources=sources, experts=experts, experts_used=used)
 
     def read_rotations(self) -> list[Rotation]:
-        """One for the heads of layers that see everything, one for those with a window."""
+        """Return one rotation for the heads of global layers, one for those with a window."""
         size = {
             near: h.head_dim for h, near in zip(self.config.shapes, self.slides, strict=True) if h
         }

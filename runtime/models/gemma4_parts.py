@@ -1,4 +1,4 @@
-"""The parts of a layer that only Gemma 4 has: experts beside a dense half, and embeddings.
+"""Parts of a layer only in Gemma 4: experts parallel to a dense half, and embeddings.
 
 x = x + norm(norm_1(W_down (gelu(W_gate h) * W_up h)) + norm_2(sum over T of w_e f_e(h_2)))
     h = norm(x),  h_2 = norm'(x),  T, w: softmax(W_router (r * rmsnorm(x)) / sqrt(width)), times s_e
@@ -26,7 +26,7 @@ PER_LAYER = "per_layer"  # the buffer of what all layers add of a token's own
 
 @dataclass(slots=True)
 class PerLayer:
-    """What a layer's own embedding of the token adds.
+    """The contribution of a layer's own token embedding.
 
     Attributes:
         number, layers: which part of `PER_LAYER` it takes, and of how many.
@@ -54,7 +54,7 @@ class PerLayer:
 
 @dataclass(slots=True)
 class GemmaExperts:
-    """A dense half and experts beside it, each normed, and their sum once more.
+    """A dense half and experts in parallel, each normed, and their sum normed again.
 
     Attributes:
         dense: its `post_norm` is that of the sum.
@@ -95,7 +95,7 @@ class GemmaExperts:
 
 
 def load_experts(model: Decoder, name: Name, dense: GatedFFN) -> GemmaExperts:
-    """Ask for a layer's experts, which stand beside `dense`."""
+    """Request a layer's experts, which run parallel to `dense`."""
     c, w, gguf = model.config, model.weights, model.gguf
     ffn = gguf.integer("gemma4.expert_feed_forward_length", low=1, high=1 << 22)
     gate_up, gate, up = (name(f"ffn_{part}_exps.weight") for part in ("gate_up", "gate", "up"))
@@ -118,7 +118,7 @@ def load_experts(model: Decoder, name: Name, dense: GatedFFN) -> GemmaExperts:
 
 
 def load_per_layer(model: Decoder, name: Name, layer: int, own: int) -> PerLayer:
-    """Ask for what a layer does with its `own` values of a token."""
+    """Request the layer's weights for its `own` values of a token."""
     c, w = model.config, model.weights
     return PerLayer(
         layer,
@@ -131,6 +131,6 @@ def load_per_layer(model: Decoder, name: Name, layer: int, own: int) -> PerLayer
 
 
 def layer_scale(model: Decoder, name: Name) -> float:
-    """What x is multiplied by at the end of a layer."""
+    """Return what x is multiplied by at the end of a layer."""
     tensor = name("layer_output_scale.weight")
     return float(model.weights.vector(tensor, 1)[0]) if tensor in model.gguf.tensors else 1.0

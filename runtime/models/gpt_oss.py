@@ -1,4 +1,4 @@
-"""gpt-oss: sinks in attention, windows in every other layer, experts with bounds and biases.
+"""gpt-oss: attention sinks, windows in every other layer, experts with clamps and biases.
 
 x = x + W_o attend(W_q h + b_q, W_k h + b_k, W_v h + b_v) + b_o,   h = rmsnorm(x)
 x = x + sum over T of w_e (W_down,e y_e + b_down,e),               h = rmsnorm(x)

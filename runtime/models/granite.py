@@ -44,7 +44,7 @@ class Granite(Decoder):
         return replace(plain, scale=scale or plain.scale, table=0 if rotates else None)
 
     def _scale(self, key: str) -> float:
-        """A scale; as in other engines, 0 stands for none."""
+        """Return a scale; 0 means none, as in other engines."""
         value = self.gguf.number(f"{self.architecture}.{key}", 0.0) or 1.0
         if value < 0:
             self.gguf.refuse(f"{self.architecture}.{key}", f"{value} is not a scale")

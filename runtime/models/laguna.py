@@ -1,4 +1,4 @@
-"""Laguna: as many heads as a layer wants, each behind a gate, and experts with one for all tokens.
+"""Laguna: per-layer head counts, a gate on each head, and a shared expert.
 
 x = x + W_o (softplus(W_g h) * attend(norm(W_q h), norm(W_k h), W_v h)),   h = rmsnorm(x)
 x = x + sum over T of w_e f_e(h) + shared(h),                              h = rmsnorm(x)
@@ -31,7 +31,7 @@ class Laguna(Mixture):
     gating = 2
 
     def read_rotations(self) -> list[Rotation]:
-        """One for layers that see everything, one for those with a window."""
+        """Return one rotation for global layers, one for those with a window."""
         gguf, head_dim = self.gguf, self.config.heads.head_dim
         base = gguf.number("laguna.rope.freq_base", 10000.0)
         return [

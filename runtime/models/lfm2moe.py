@@ -1,4 +1,4 @@
-"""LFM2 with a mixture of experts behind its first layers: `lfm2.py`, `experts.py`."""
+"""LFM2 with a mixture of experts after its first layers: `lfm2.py`, `experts.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Llama 2 and 3, Mistral, SmolLM2 and the many others that are the same.
+"""Llama 2 and 3, Mistral, SmolLM2 and other models with the same equations.
 
 x = x + W_o attend(W_q h, W_k h, W_v h),   h = rmsnorm(x)
 x = x + W_down (silu(W_gate h) * W_up h),  h = rmsnorm(x)

@@ -64,7 +64,7 @@ class MambaHalf:
 def load_mamba(
     gguf: GGUFFile, w: WeightLoader, a: str, name: Name, norm: np.ndarray, width: int, eps: float
 ) -> MambaHalf:
-    """Ask for the first half of a layer with Mamba-2, of a model `width` wide.
+    """Request the first half of a layer with Mamba-2, of a model `width` wide.
 
     Raises:
         GGUFError: its sizes do not fit each other.

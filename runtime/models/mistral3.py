@@ -1,4 +1,4 @@
-"""Ministral 3: Llama's equations, with queries that grow with their position.
+"""Ministral 3: Llama's equations, with queries scaled up with their position.
 
 q = (1 + a ln(1 + floor(p / c))) rope(W_q h),  c the context that it was trained with first
 
@@ -14,7 +14,7 @@ from .llama import Llama
 
 
 class Mistral3(Llama):
-    """The architecture `mistral3`, without its eyes."""
+    """The architecture `mistral3`, text only."""
 
     architecture = "mistral3"
     understands = Llama.understands | {

@@ -1,4 +1,4 @@
-"""The layer behind the last one that drafts: multi-token prediction (MTP), a "next n" block.
+"""The draft layer after the last one: multi-token prediction (MTP), a "next n" block.
 
 For the token t at position p, behind the hidden state h of position p - 1:
 
@@ -51,7 +51,7 @@ class Appends(Half, Protocol):
 
 @dataclass(slots=True)
 class MTP:
-    """Weights of the layer, and what is built of it.
+    """Weights of the layer, and the passes built from it.
 
     Attributes:
         layer: its number, behind those of the model.
@@ -116,7 +116,7 @@ class MTP:
             self.block.mixer.append(g, self._enter(g, previous), self.eps)
 
     def draft(self, g: GraphBuilder, hidden: np.ndarray, out: np.ndarray) -> Activation:
-        """Build a pass of one row whose h is in `hidden`, float32 [1, padded width]; h' of it."""
+        """Build a pass of one row with h in `hidden`, float32 [1, padded width]; return its h'."""
         with g.layer(self.layer):
             x = self._enter(g, Activation(hidden, self.width))
             for half in self.block.halves:
@@ -128,7 +128,7 @@ class MTP:
         return after
 
     def _enter(self, g: GraphBuilder, h: Activation) -> Activation:
-        """x of the layer, from the pass's tokens and the hidden states before them."""
+        """Return x of the layer, from the pass's tokens and the hidden states before them."""
         e = g.embedding(self.table, self.table_format, self.width, self.scale, name="mtp_embed")
         e = g.norm(e, self.norms[0], self.eps, [self.from_embedding], "mtp_enorm")
         x = g.matmul(self.from_embedding, e, "mtp_x")
@@ -138,12 +138,12 @@ class MTP:
 
 
 def _before(width: int) -> ShortConv:
-    """A convolution that gives the row before, and whose state is the last row: h to go on from."""
+    """Return a convolution that gives the row before, with the last row's h as its state."""
     weight = aligned((2, width), np.float32)
     weight[0], weight[1] = 1.0, 0.0
     return ShortConv(weight)
 
 
 def state_floats(width: int) -> int:
-    """Values of a sequence's state that are the last row's h."""
+    """Return the number of state values for the last row's h."""
     return _before(width).state_floats

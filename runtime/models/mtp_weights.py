@@ -1,4 +1,4 @@
-"""Asks for the weights of a layer that drafts (`mtp.py`): which file has one, and of what it is."""
+"""The weights of a draft layer (`mtp.py`): which file has one, and its tensors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .mtp import MTP, Appends
 
 
 def has_mtp(gguf: GGUFFile, architecture: str) -> bool:
-    """Whether a file has such a layer: many only say that the model has one."""
+    """Return whether a file has a draft layer: many only declare one in their metadata."""
     return _number(gguf, architecture) is not None
 
 
 def load_mtp(model: Decoder) -> MTP | None:
-    """Ask for the weights of the first such layer, if the file has one.
+    """Request the weights of the first draft layer, if the file has one.
 
     Raises:
         GGUFError: a tensor of it is missing or has another shape.
@@ -64,7 +64,7 @@ def load_mtp(model: Decoder) -> MTP | None:
 
 
 def _number(gguf: GGUFFile, architecture: str) -> int | None:
-    """The first layer that only drafts, if its tensors are there."""
+    """Return the first draft layer, if its tensors are there."""
     first = gguf.integer(f"{architecture}.block_count", 0)
     first -= gguf.integer(f"{architecture}.nextn_predict_layers", 0)
     return first if f"blk.{first}.nextn.eh_proj.weight" in gguf.tensors else None

@@ -48,7 +48,7 @@ class SquaredFFN:
 
 @dataclass(slots=True)
 class SquaredExperts:
-    """The same of each token's experts, and of one that all take; up and down hold all of them."""
+    """Squared-ReLU experts, and one shared expert; up and down hold all of them."""
 
     norm: np.ndarray
     router: Matrix
@@ -81,7 +81,7 @@ class NemotronH(Decoder):
     architecture = "nemotron_h"
 
     def read_rotations(self) -> list[Rotation]:
-        """No layer rotates, whatever `rope.dimension_count` is: published files say 84 of 128."""
+        """Return unused rotations: `rope.dimension_count` (84 of 128 in files) has no effect."""
         return [Rotation(frequencies(self.config.heads.head_dim, 10000.0))]
 
     def rule(self, layer: int) -> AttentionSpec:
@@ -111,7 +111,7 @@ class NemotronHMoE(NemotronH, Mixture):
     gating = 2
 
     def read_config(self) -> Config:
-        """Experts are in the blocks that have a feed-forward width."""
+        """Add experts, in the blocks that have a feed-forward width."""
         plain, sparse = read_config(self.gguf, self.architecture), super().read_config()
         pairs = zip(plain.ffns, sparse.ffns, strict=True)
         ffns = tuple(width if has else 0 for has, width in pairs)

@@ -1,4 +1,4 @@
-"""OLMo 2 and 3: norms stand behind the halves of a layer, not before them.
+"""OLMo 2 and 3: norms after the halves of a layer, not before them.
 
 x = x + rmsnorm(W_o attend(norm(W_q x), norm(W_k x), W_v x))
 x = x + rmsnorm(W_down (silu(W_gate x) * W_up x))
@@ -24,7 +24,7 @@ class Olmo2(Decoder):
     period = 4
 
     def read_rotations(self) -> list[Rotation]:
-        """One for layers that see everything, one for those with a window."""
+        """Return one rotation for global layers, one for those with a window."""
         head_dim = self.config.heads.head_dim
         base = self.gguf.number("olmo2.rope.freq_base", 10000.0)
         local = plain_rotation(self.gguf, "olmo2", head_dim, base, "_swa")

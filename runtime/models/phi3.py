@@ -27,7 +27,7 @@ class Phi3(Decoder):
     understands = frozenset({"attention.sliding_window"})
 
     def read_rotations(self) -> list[Rotation]:
-        """One for contexts longer than the original one, one for the others."""
+        """Return one rotation for contexts longer than the original one, one for the others."""
         rotation = read_rotation(self.gguf, self.weights, "phi3", self.config.heads.head_dim)
         return list(long_and_short(self.gguf, self.weights, "phi3", rotation))
 

@@ -1,4 +1,4 @@
-"""Qwen3.5 and 3.6, dense: three layers of four are a gated delta rule, the fourth attends.
+"""Qwen3.5 and 3.6, dense: three of four layers are a gated delta rule, the fourth attends.
 
 x = x + W_o (attend(norm(q), norm(k), W_v h) * sigmoid(g)),  q g = W_q h     (every fourth layer)
 x = x + W_out delta(conv(W_qkv h), W_z h, W_alpha h, W_beta h)               (the others)
@@ -75,7 +75,7 @@ class Qwen35(Decoder):
     gates: ClassVar[dict[str, int]] = {"ssm_alpha": 1, "ssm_beta": 1}
 
     def read_config(self) -> Config:
-        """Layers with a state have no heads."""
+        """Set the heads of layers with a state to none."""
         c = super().read_config()
         shapes = (None if self.is_recurrent(n, c.layers) else h for n, h in enumerate(c.shapes))
         return replace(c, shapes=tuple(shapes))
@@ -96,7 +96,7 @@ class Qwen35(Decoder):
         )
 
     def is_recurrent(self, layer: int, layers: int) -> bool:
-        """Whether a layer has a state and not keys and values."""
+        """Return whether a layer has a state and not keys and values."""
         a = self.architecture
         if f"{a}.attention.recurrent_layers" in self.gguf.metadata:
             given = self.gguf.numbers(f"{a}.attention.recurrent_layers", layers)
@@ -131,7 +131,7 @@ class Qwen35(Decoder):
         )
 
     def delta_sizes(self) -> dict[str, int]:
-        """Heads and dims of the delta rule, checked for sense."""
+        """Return the heads and dims of the delta rule, checked."""
         key = f"{self.architecture}.ssm.".__add__
         dim, keys, heads, inner = (
             self.gguf.integer(key(part), low=1, high=1 << 20)
@@ -152,7 +152,7 @@ class Qwen35(Decoder):
 
 
 def _renamed(name: Name) -> Name:
-    """Names of a layer's tensors, of which the second norm has another than usual."""
+    """Map the names of a layer's tensors: the second norm has an unusual one."""
     return lambda part: name(_RENAMED.get(part, part))
 
 

@@ -1,4 +1,4 @@
-"""Qwen3.5 and 3.6 with a mixture of experts, and one that is shared: `qwen35.py`, `experts.py`."""
+"""Qwen3.5 and 3.6 with a mixture of experts and a shared one: `qwen35.py`, `experts.py`."""
 
 from __future__ import annotations
 

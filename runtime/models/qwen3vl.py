@@ -1,4 +1,4 @@
-"""Qwen3-VL without its eyes: Qwen3.
+"""Qwen3-VL's text tower: Qwen3.
 
 For text the three positions of its rotary sections are one, and there is nothing to add to the
 first layers from an image.

@@ -1,4 +1,4 @@
-"""Qwen3-VL with a mixture of experts, without its eyes: see `qwen3vl.py` and `qwen3moe.py`."""
+"""Qwen3-VL's text tower with a mixture of experts: see `qwen3vl.py` and `qwen3moe.py`."""
 
 from __future__ import annotations
 

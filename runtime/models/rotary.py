@@ -1,4 +1,4 @@
-"""How far each pair of dims turns from one position to the next, as the file's metadata say.
+"""RoPE frequencies: the angle of each pair of dims from one position to the next.
 
     angle(p, i) = p f_i / factor_i,  f_i = base^(-2i / dims)
 
@@ -26,22 +26,22 @@ SCALINGS = ("none", "linear", "yarn", "longrope")
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """One way of rotating: an angle for each pair, and what cos and sin are multiplied by."""
+    """One kind of rotation: an angle for each pair, and a factor of cos and sin."""
 
     frequencies: np.ndarray
     magnitude: float = 1.0
 
     def tables(self, positions: int) -> tuple[np.ndarray, np.ndarray]:
-        """cos and sin: float32 [positions, pairs] each."""
+        """Return cos and sin: float32 [positions, pairs] each."""
         return tables_of(positions, self.frequencies, self.magnitude)
 
     def slowed(self, factors: np.ndarray | float) -> Rotation:
-        """Every frequency divided by its factor."""
+        """Return the rotation with every frequency divided by its factor."""
         return Rotation(self.frequencies / factors, self.magnitude)
 
 
 def rotated_dims(gguf: GGUFFile, a: str, head_dim: int, suffix: str = "") -> int:
-    """Dims of a head that are rotated; suffix: of the key of layers that have their own."""
+    """Return the rotated dims of a head; suffix: of the key of layers that have their own."""
     key, usual = f"{a}.rope.dimension_count{suffix}", head_dim
     if suffix:
         usual = min(head_dim, gguf.integer(f"{a}.rope.dimension_count", head_dim, low=8))
@@ -56,7 +56,7 @@ def rotated_dims(gguf: GGUFFile, a: str, head_dim: int, suffix: str = "") -> int
 def plain_rotation(
     gguf: GGUFFile, a: str, head_dim: int, base: float, suffix: str = ""
 ) -> Rotation:
-    """Rotation by the base that the metadata give, or `base`; not scaled."""
+    """Return the rotation by the metadata's base, or `base`; not scaled."""
     key = f"{a}.rope.freq_base{suffix}"
     base = gguf.number(key, base)
     if not base > 1.0:
@@ -67,7 +67,7 @@ def plain_rotation(
 def read_rotation(
     gguf: GGUFFile, weights: WeightLoader, a: str, head_dim: int, *, whole_pairs: bool = True
 ) -> Rotation:
-    """Rotation as the metadata of `a` and the tensor `rope_freqs.weight` say.
+    """Return the rotation that the metadata of `a` and the tensor `rope_freqs.weight` define.
 
     whole_pairs: whether the range that YaRN mixes begins and ends at a pair, as no key says.
 
@@ -102,7 +102,7 @@ def read_rotation(
 def long_and_short(
     gguf: GGUFFile, weights: WeightLoader, a: str, rotation: Rotation
 ) -> tuple[Rotation, Rotation]:
-    """Rotations for contexts beyond the original one and within it, by the file's two tensors."""
+    """Return the rotations for contexts beyond the original one and within it."""
     magnitude = gguf.number(f"{a}.rope.scaling.attn_factor", 1.0)
     plain = Rotation(rotation.frequencies, magnitude)
     names = [f"rope_factors_{which}.weight" for which in ("long", "short")]

@@ -1,4 +1,4 @@
-"""How nano says that it cannot do what was asked; `labs/nano/solve.py` has its sentence."""
+"""Nano's refusal of questions it cannot answer; `labs/nano/solve.py` has its sentence."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _REFUSAL = re.compile(r"I (?:can only|cannot|can't|can not|do not know how to) "
 
 
 def is_refusal(answer: str) -> bool:
-    """Whether this answer of nano's says that the question is beyond it."""
+    """Return whether nano's answer refuses the question."""
     return _REFUSAL.match(answer.lstrip()) is not None

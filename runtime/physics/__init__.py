@@ -1,1 +1,1 @@
-"""What this machine can do, what a pass costs, and which bound holds."""
+"""This machine's limits, the cost of a pass, and the bound that holds."""

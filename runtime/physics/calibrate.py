@@ -1,4 +1,4 @@
-"""What a model's kernels reach of this machine's limits, measured in a few seconds and kept.
+"""Calibration: how close a model's kernels come to this machine's limits, measured in seconds.
 
 Six kinds of passes, each for the figure that it shows best (`Efficiency`):
 
@@ -41,18 +41,18 @@ TRIES = 4  # to measure between two alike, and of a calibration that other work 
 
 
 class Sampler:
-    """Times passes and takes the limits beside them."""
+    """A timer of passes that samples the limits next to them."""
 
     def __init__(
         self, timer: PassTimer, cases: Sequence[Case], limits: RooflineProbe | None = None
     ) -> None:
-        """Raises `SettingError` if a case does not fit the context."""
+        """Prepare the cases; raises `SettingError` if one does not fit the context."""
         self.timer = timer
         self.limits = limits or timer.probe()
         timer.prepare(cases)
 
     def take(self, case: Case, repeat: int, tries: int = 1) -> list[Sample]:
-        """Measure so many times in a row, after one time that does not count.
+        """Measure `repeat` times in a row, after a warm-up.
 
         What takes longer than `LONG_S` is measured once. Where the limits were others afterwards
         than before, all is done again, up to so many `tries`.
@@ -70,7 +70,7 @@ class Sampler:
         return [dataclasses.replace(s, machine=around, before=before) for s in taken]
 
     def spread(self, case: Case) -> float:
-        """How differently the tokens of a prefill choose their experts: see `ModelCost`."""
+        """Measure how differently the tokens of a prefill choose their experts: see `ModelCost`."""
         model, used = self.timer.cost, self.timer.time(case).experts
         if not model.experts or used is None or case.prompt < 2:
             return 1.0
@@ -87,7 +87,7 @@ class Sampler:
 
 
 def case(tokens: int, start: int) -> Case:
-    """The case for `tokens` tokens at context `start`: single ones are decoded."""
+    """Return the case for `tokens` tokens at context `start`: single ones are decoded."""
     if tokens == 1:
         return Case(generate=DECODES, depth=start)
     return Case(prompt=tokens, depth=start)
@@ -96,7 +96,7 @@ def case(tokens: int, start: int) -> Case:
 def calibrated(
     timer: PassTimer, *, recalibrate: bool = False, folder: Path | None = None
 ) -> Calibration:
-    """What was measured for this model on this machine; measured now where nothing is kept.
+    """Return the calibration of this model on this machine; measure it if none is saved.
 
     What was measured at a lower peak than usual is not kept. What other work disturbed is kept, and
     measured again by later calls, `TRIES` times in all at most.
@@ -120,7 +120,7 @@ def calibrated(
 
 
 def quick_calibrate(timer: PassTimer, folder: Path | None = None) -> Calibration | None:
-    """What is kept of this model, or a quick measurement where that takes about half a second.
+    """Return the saved calibration, or a quick one where that takes about half a second.
 
     None where it would take longer: `calibrated` does it then. One that other work disturbed
     serves for a few minutes.
@@ -141,7 +141,7 @@ def _age_s(found: Calibration) -> float:
 
 
 def _roughly_s(timer: PassTimer, repeats: int = QUICK_REPEATS) -> float:
-    """Seconds of the passes of a calibration on kernels as they usually are."""
+    """Estimate the seconds of a calibration's passes on typical kernels."""
     model, usual = timer.cost, Passes(512, 16, 5 * timer.cost.layers, 10 * timer.cost.layers)
     points = [(1, DEPTH)] * 2 * DECODES + [(4, 0), (16, 0), (128, DEPTH), (256, 0)]
     once = sum(
@@ -155,7 +155,7 @@ def _roughly_s(timer: PassTimer, repeats: int = QUICK_REPEATS) -> float:
 def calibrate(
     timer: PassTimer, limits: RooflineProbe | None = None, repeat: int = REPEATS
 ) -> Calibration:
-    """Measure; a few seconds for a model of half a billion parameters."""
+    """Measure; it takes a few seconds for a model of half a billion parameters."""
     room = timer.context - DECODES - 2
     depth = min(DEPTH, room // 2)
     many = min(256, room)

@@ -1,4 +1,4 @@
-"""What a model's kernels reach on a machine, as it was measured and kept: predictions come from it.
+"""A saved calibration of a model's kernels on a machine, from which predictions are made.
 
 `calibrate.py` measures, `calibration_fit.py` makes figures of the times; here is what was
 found, the file that keeps it, and what follows for a phase that is yet to come. A file belongs to
@@ -26,7 +26,7 @@ BUSY = 0.85  # of the best int8 peak: below it someone else was at work
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A model's efficiency on a machine, and the limits of the time when it was measured.
+    """A model's efficiency on a machine, and the machine's limits when it was measured.
 
     Attributes:
         steady: the lowest arithmetic peak seen meanwhile, over the highest.
@@ -51,7 +51,7 @@ class Calibration:
         machine: MachineProfile | None = None,
         batch: int = 1,
     ) -> LatencyEstimate:
-        """What a phase will take; with the limits of the calibration unless others are given.
+        """Predict a phase's time; with the limits of the calibration unless others are given.
 
         batch: so many sequences do the same at once.
         """
@@ -64,22 +64,22 @@ class Calibration:
 
     @property
     def name(self) -> str:
-        """What a trace says a prediction was made by."""
+        """The name of the predictor in a trace."""
         return "quick calibration" if self.quick else "calibration"
 
 
 def busy(found: Calibration, best: MachineProfile) -> bool:
-    """Whether the limits were disturbed, or the peak well below what this machine has shown."""
+    """Return whether the limits were disturbed, or the peak well below this machine's best."""
     return found.machine.doubtful or slowed(found, best)
 
 
 def slowed(found: Calibration, best: MachineProfile) -> bool:
-    """Whether the arithmetic peak was for a time well below what this machine has shown."""
+    """Return whether the arithmetic peak was well below this machine's best for a time."""
     return found.machine.int8_gops * found.steady < BUSY * best.int8_gops
 
 
 def path_of(model: ModelCost, machine: MachineProfile, kv: str, folder: Path | None = None) -> Path:
-    """The file of a model on `machine`, with a cache in format `kv` and the kernels as they are."""
+    """Return the file of a model on `machine`, for a cache in format `kv` and these kernels."""
     key = (
         VERSION,
         source_hash(),
@@ -95,12 +95,12 @@ def path_of(model: ModelCost, machine: MachineProfile, kv: str, folder: Path | N
 
 
 def save(found: Calibration, path: Path) -> None:
-    """Write a calibration; where that cannot be done it is measured again next time."""
+    """Save a calibration; if that fails, it is measured again next time."""
     save_fields(path, dataclasses.asdict(found))
 
 
 def load(path: Path) -> Calibration | None:
-    """What was kept; None if nothing was, or if it cannot be understood."""
+    """Load a saved calibration; None if there is none, or it is not readable."""
     return load_fields(path, _of_fields)
 
 

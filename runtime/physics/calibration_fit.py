@@ -1,4 +1,4 @@
-"""From timed passes to the efficiency of a model's kernels: `calibrate.py` times them."""
+"""Fit the efficiency of a model's kernels to passes timed by `calibrate.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .latency_model import (
 from .machine import MachineProfile
 
 STEADY = 0.85  # of a limit, some moments later: less is another machine
-EXTRA_MOST = 16.0  # tokens that unpacking is worth at most: more is noise
+MAX_EXTRA = 16.0  # tokens that unpacking is worth at most: more is noise
 BEST = 3  # one in so many repeats counts, the fastest: a neighbor only ever adds time
 
 
@@ -49,13 +49,13 @@ class Sample:
 
 
 def steady(a: MachineProfile, b: MachineProfile) -> bool:
-    """Whether a machine's peak and memory were about the same at two moments."""
+    """Return whether a machine's peak and memory were about the same at two moments."""
     pairs = ((a.int8_gops, b.int8_gops), (a.read_gbps["DRAM"], b.read_gbps["DRAM"]))
     return all(min(pair) >= STEADY * max(pair) for pair in pairs)
 
 
 def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> Efficiency:
-    """The figures that explain the six kinds of passes, each the median over its repeats.
+    """Fit the figures that explain six kinds of passes, each the median over its repeats.
 
     taken: single tokens with little cache, with a long one; a few tokens; some more; some tens with
     a long cache; some hundred with none.
@@ -63,11 +63,11 @@ def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> 
     single, deep, few, more, tens, many = taken
     ideal = Efficiency(1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
-    def least(s: Sample) -> LatencyEstimate:
+    def minimum(s: Sample) -> LatencyEstimate:
         return estimate(model, s.machine, ideal, passes, s.tokens, s.start)
 
     read = _median(single, lambda s: _weights_s(model, s) / s.parts["products"])
-    attention_read = _median(deep, lambda s: least(s).attention_s / s.parts["attention"])
+    attention_read = _median(deep, lambda s: minimum(s).attention_s / s.parts["attention"])
     attention = _median(tens, lambda s: _attention_share(model, passes, s, attention_read))
     products, extra = _products_share(model, few, more, many, read)
     row_s = _median(many, lambda s: s.parts["rows"] / s.tokens)
@@ -96,7 +96,7 @@ def _products_share(
     many: Sequence[Sample],
     read: float,
 ) -> tuple[float, float]:
-    """Share of the peak that products reach, and tokens that unpacking the weights is worth.
+    """Fit the products' share of the peak, and the cost of unpacking in tokens.
 
     With t seconds for each weight and token at the peak, a pass of n tokens takes
     (n w + extra u) t / share for the w weights that a token is multiplied by and the u that were
@@ -120,29 +120,29 @@ def _products_share(
         share = (many_n + extra * many_u) / many_s
         few_n, few_s = few[0].tokens, _median(few, lambda s: s.parts["products"] / alone(s))
         extra = min(extra, (few_s * share - few_n) / _unpacking(model, few_n))
-    extra = min(EXTRA_MOST, max(0.0, extra))
+    extra = min(MAX_EXTRA, max(0.0, extra))
     return (many_n + extra * many_u) / many_s, extra
 
 
 def _unpacking(model: ModelCost, tokens: int) -> float:
-    """Weights that a pass reads for each that one token is multiplied by."""
+    """Return how many weights a pass reads for each that one token is multiplied by."""
     return model.layer_weights(model.expected_experts(tokens)) / model.token_weights
 
 
 def _products_s(model: ModelCost, s: Sample) -> float:
-    """Least seconds of arithmetic of the layers' products."""
+    """Return the minimum seconds of arithmetic of the layers' products."""
     return linear_s(pass_cost(model, s.tokens, s.start, 0, 0, s.tokens), model, s.machine)
 
 
 def _weights_s(model: ModelCost, s: Sample) -> float:
-    """Least seconds to read the layers' weights."""
+    """Return the minimum seconds to read the layers' weights."""
     cost = pass_cost(model, s.tokens, s.start, 1, 0, s.tokens)
     level = s.machine.level_of(cost.bytes)
     return model.layer_bytes(cost.experts_read) / s.machine.bandwidth(level)
 
 
 def _attention_share(model: ModelCost, passes: Passes, s: Sample, read: float) -> float:
-    """Share of the arithmetic peak, once what reading takes is taken off."""
+    """Return attention's share of the arithmetic peak, net of read time."""
     ideal = Efficiency(1.0, read, 1.0, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     reading = estimate(model, s.machine, ideal, passes, s.tokens, s.start).attention_s
     cost = pass_cost(model, s.tokens, s.start, 1, 0, passes.tile)
@@ -151,13 +151,13 @@ def _attention_share(model: ModelCost, passes: Passes, s: Sample, read: float) -
 
 
 def _without(time_s: float, other_s: float, p: float) -> float:
-    """What makes `time_s` together with `other_s`; at least a tenth of it."""
+    """Solve for what makes `time_s` together with `other_s`; at least a tenth of it."""
     rest = max(0.0, time_s**p - other_s**p)
     return max(0.1 * time_s, float(rest ** (1 / p)))
 
 
 def _lost(s: Sample, waiting: float) -> float:
-    """Seconds outside kernels beyond a share of those inside."""
+    """Return the seconds outside kernels beyond a share of those inside."""
     return max(0.0, s.wall_s - s.kernel_s * (1 + waiting))
 
 
@@ -166,18 +166,17 @@ def _median(samples: Sequence[Sample], value: Callable[[Sample], float]) -> floa
 
 
 def _share(value: float) -> float:
-    """A share that can be divided by; a little more than 1 where a probe was disturbed."""
+    """Clamp to a share that is a valid divisor; slightly over 1 if a probe was disturbed."""
     return min(1.5, max(0.02, value))
 
 
 def fastest(samples: Sequence[Sample]) -> list[Sample]:
-    """The best repeats."""
+    """Return the best repeats."""
     return sorted(samples, key=lambda s: s.wall_s)[: max(1, len(samples) // BEST)]
 
 
 def together(machines: Sequence[MachineProfile]) -> MachineProfile:
-    """The best of each limit, which a neighbor only ever lowers; of DRAM, which all share, the
-    median."""
+    """Merge limits: the best of each, which neighbors only lower; for shared DRAM the median."""
     best = machines[0]
     for machine in machines[1:]:
         best = best.merged(machine)

@@ -40,7 +40,7 @@ Bound = Literal["compute", "memory", "dispatch"]
 
 
 class AttentionLayers(NamedTuple):
-    """Layers that attend alike, where not all of a model do.
+    """A group of layers with the same attention, where layers differ.
 
     Attributes:
         layers: how many; width: of all query heads together, on the average of what is multiplied
@@ -56,7 +56,7 @@ class AttentionLayers(NamedTuple):
 
 
 class LayerParts(NamedTuple):
-    """What one layer adds to a pass.
+    """The share of one layer in a pass.
 
     Attributes:
         weights, nbytes: of its matrices, experts not counted; sparse: whether it has any.
@@ -76,18 +76,18 @@ class LayerParts(NamedTuple):
     state_flops: int = 0
 
     def scores_flops(self, start: int, tokens: int) -> float:
-        """As of `ModelCost`."""
+        """Return the operations of scores as `ModelCost` does."""
         seen = _capped_sum(start, tokens, self.window) if self.width else 0
         return self.state_flops * tokens + 4.0 * self.width * seen
 
     def cache_read(self, start: int, tokens: int) -> float:
-        """As of `ModelCost`."""
+        """Return the bytes of the cache as `ModelCost` does."""
         return self.kv_bytes * _capped_sum(start, tokens, self.window) if self.kv_bytes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
-    """What the cost model needs to know of a loaded model.
+    """The cost model's inputs: sizes of a loaded model.
 
     Attributes:
         layers, heads, head_dim: attention's shape.
@@ -132,7 +132,7 @@ class ModelCost:
 
     @property
     def caches(self) -> int:
-        """Keys and values, or one of both, that a pass reads apart: heads of layers that attend."""
+        """KV heads of all attending layers, each of which a pass reads separately."""
         attend = sum(group.layers for group in self.attention) or self.layers
         return attend * self.kv_heads
 
@@ -142,7 +142,7 @@ class ModelCost:
         return self.layers - self.dense_layers if self.experts else 0
 
     def attended_positions(self, start: int, tokens: int) -> float:
-        """Positions that `tokens` tokens from `start` on see, added up: a layer's, on average."""
+        """Return the sum of positions that `tokens` tokens from `start` on attend to, per layer."""
         whole = float(_capped_sum(start, tokens, 0))
         if not self.windows:
             return whole
@@ -150,7 +150,7 @@ class ModelCost:
         return (whole * (self.layers - len(self.windows)) + bound) / self.layers
 
     def scores_flops(self, start: int, tokens: int) -> float:
-        """Operations of scores and weighted values for `tokens` tokens from `start` on.
+        """Return the operations of scores and weighted values for `tokens` tokens from `start` on.
 
         Those of recurrences, which take the place of attention, are among them.
         """
@@ -162,7 +162,7 @@ class ModelCost:
         )
 
     def cache_read(self, start: int, tokens: int) -> float:
-        """Bytes of keys and values that these tokens see, each token's added up."""
+        """Return the bytes of keys and values that these tokens attend to, summed over tokens."""
         if not self.attention:
             return self.kv_bytes * self.attended_positions(start, tokens)
         return sum(
@@ -176,7 +176,7 @@ class ModelCost:
         return self.body_weights + share * self.expert_weights
 
     def expected_experts(self, tokens: int) -> float:
-        """Distinct experts that a pass of `tokens` tokens touches, in all layers together."""
+        """Return the distinct experts that a pass of `tokens` tokens uses, summed over layers."""
         if not self.experts:
             return 0.0
         # So many of the tokens choose by themselves.
@@ -185,14 +185,14 @@ class ModelCost:
         return self.sparse_layers * self.experts * (1.0 - spared)
 
     def layer_weights(self, experts_read: float) -> float:
-        """Weights of the layers that are read with so many experts."""
+        """Return the weights of the layers that are read with so many experts."""
         if not self.experts:
             return float(self.body_weights)
         share = experts_read / (self.sparse_layers * self.experts)
         return self.body_weights + self.expert_weights * share
 
     def layer_bytes(self, experts_read: float) -> float:
-        """Bytes of the layers' weights when so many experts are read."""
+        """Return the bytes of the layers' weights when so many experts are read."""
         if not self.experts:
             return float(self.body_bytes)
         all_ = self.sparse_layers * self.experts
@@ -200,7 +200,7 @@ class ModelCost:
 
 
 def _capped_sum(start: int, tokens: int, window: int) -> int:
-    """Sum of min(position + 1, window) over `tokens` positions from `start` on; 0: no window."""
+    """Sum min(position + 1, window) over `tokens` positions from `start` on; 0: no window."""
     last = start + tokens
     free = max(0, min(last, window) - start) if window else tokens  # before the window is full
     return free * start + free * (free + 1) // 2 + (tokens - free) * window
@@ -238,12 +238,12 @@ class PassCost:
 
     @property
     def bytes(self) -> float:
-        """What comes from the level that holds the weights and the cache, or goes there."""
+        """Bytes moved to or from the level that holds the weights and the cache."""
         return self.weight_bytes + self.cached_bytes
 
     @property
     def cached_bytes(self) -> float:
-        """What is read of sequences' caches and states, and written to them."""
+        """Bytes of sequences' caches and states that are read or written."""
         return self.kv_read_bytes + self.kv_write_bytes + self.state_bytes
 
     def __add__(self, other: PassCost) -> PassCost:
@@ -263,7 +263,7 @@ def pass_cost(
     experts_read: float | None = None,
     batch: int = 1,
 ) -> PassCost:
-    """Counts for `tokens` tokens at KV length `start`, logits for `outputs` of them.
+    """Count `tokens` tokens at KV length `start`, with logits for `outputs` of them.
 
     tile: tokens that share one read of the KV cache. experts_read: distinct experts of all layers
     that the pass took; None: the expected. batch: so many sequences, each with its own cache.
@@ -289,7 +289,7 @@ def pass_cost(
 
 
 class Part(NamedTuple):
-    """One sequence's rows in a pass: how many, behind how many cached ones, and logits wanted.
+    """One sequence's rows in a pass: their number, cached positions before them, and logits.
 
     together: of the cached ones so many, the first, are read once for it and others; readers: for
     how many, on the average.
@@ -302,7 +302,7 @@ class Part(NamedTuple):
     readers: float = 1.0
 
     def spared(self, model: ModelCost) -> float:
-        """Bytes of the KV cache that the others account for."""
+        """Return the bytes of the KV cache that other parts account for."""
         if not self.together:
             return 0.0
         behind = model.cache_read(self.start - self.together, self.tokens)
@@ -318,7 +318,7 @@ def part_cost(
     tile: int,
     experts_read: float | None = None,
 ) -> PassCost:
-    """What one sequence has of a pass with unequal rows of several; all `parts` make up the pass.
+    """Count one sequence's share of a mixed pass; all `parts` make up the pass.
 
     Operations and KV cache are its own; what several read together is shared out evenly. Weights
     and barriers go by rows, the head by outputs.
@@ -346,7 +346,7 @@ def mixed_cost(
     tile: int,
     experts_read: float | None = None,
 ) -> PassCost:
-    """Counts of a pass with unequal rows of several sequences: the sum of their `part_cost`."""
+    """Count a pass with unequal rows of several sequences: the sum of their `part_cost`."""
     rows, outputs = sum(part.tokens for part in parts), sum(part.outputs for part in parts)
     experts = model.expected_experts(rows) if experts_read is None else experts_read
     scored = read = again = scored_again = 0.0
@@ -373,7 +373,7 @@ def mixed_cost(
 
 
 def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> PassCost:
-    """Counts of `passes` single-token passes from KV length `start` on, in closed form."""
+    """Count `passes` single-token passes from KV length `start` on, in closed form."""
     experts = model.expected_experts(1)
     return PassCost(
         linear_flops=2.0 * passes * (model.token_weights + model.head_weights),
@@ -389,7 +389,7 @@ def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> Pas
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Least times that the machine's limits allow, in seconds."""
+    """Minimum times that the machine's limits allow, in seconds."""
 
     compute_s: float
     memory_s: float
@@ -402,12 +402,12 @@ class Prediction:
         return max(times, key=times.__getitem__)  # pyright: ignore[reportReturnType]
 
     def as_dict(self) -> dict[str, float]:
-        """The least times by bound, for a trace."""
+        """Return the minimum times by bound, for a trace."""
         return {"compute": self.compute_s, "memory": self.memory_s, "dispatch": self.dispatch_s}
 
     @property
     def limit_s(self) -> float:
-        """The time that the named bound alone would take."""
+        """The minimum time of the named bound alone."""
         return max(self.compute_s, self.memory_s, self.dispatch_s)
 
 
@@ -421,7 +421,7 @@ def layer_cost(
     tokens: int,
     start: int,
 ) -> PassCost:
-    """The part of layer `number` in `passes` passes, in which it read `experts` experts altogether.
+    """Return layer `number`'s part of `passes` passes that read `experts` experts altogether.
 
     layers: all of the model. The passes computed `tokens` tokens from position `start` on.
     """
@@ -450,7 +450,7 @@ def layer_cost(
 def predict(
     cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1, level: str = ""
 ) -> Prediction:
-    """The least times for `cost`, which `passes` passes make up.
+    """Predict the minimum times of `cost`, made up of `passes` passes.
 
     level: where weights and cache lie; by default the nearest that holds what a pass reads.
     """
@@ -467,7 +467,7 @@ def predict(
 def linear_s(
     cost: PassCost, model: ModelCost, machine: MachineProfile, extra_tokens: float = 0.0
 ) -> float:
-    """Least seconds of arithmetic for the products with the weights.
+    """Return the minimum seconds of arithmetic for the products with the weights.
 
     extra_tokens: to unpack the weights of a pass is worth the operations of so many tokens.
     """
@@ -478,7 +478,7 @@ def linear_s(
 def attention_s(
     cost: PassCost, model: ModelCost, machine: MachineProfile, extra_tokens: float = 0.0
 ) -> float:
-    """Least seconds of arithmetic for attention; `extra_tokens`: more of each tile but a first."""
+    """Return attention's minimum arithmetic seconds; `extra_tokens`: of each tile but a first."""
     operations = cost.attention_flops + extra_tokens * cost.again_flops
     if model.int8_cache:
         # Scores are one product of bytes, weighted values two: a probability has 14 bits.
@@ -487,7 +487,7 @@ def attention_s(
 
 
 def reread_s(cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1) -> float:
-    """Least seconds for what tiles read again: one head of one layer at a time, for each thread."""
+    """Return the minimum seconds of rereads by tiles: one head of one layer a thread at a time."""
     if not cost.kv_again_bytes:
         return 0.0
     one = cost.kv_read_bytes / (max(1, passes) * model.caches)

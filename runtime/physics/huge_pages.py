@@ -1,4 +1,4 @@
-"""Whether large pages help on this machine: measured in a few hundredths of a second, and kept.
+"""The gain of huge pages on this machine, measured in a few hundredths of a second and saved.
 
 With pages of 2 MiB the system has fewer of them to hand out, and one entry of the address cache
 covers 512 times as much. How much that is worth differs: where the system has no large pages, or
@@ -34,7 +34,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PageGain:
-    """What large pages bring here. Each time is the best of all rounds: a neighbor only adds.
+    """The gain of huge pages. Each time is the best of all rounds: a neighbor only adds.
 
     Attributes:
         read_s: seconds to read so many bytes on large pages, and on small ones.
@@ -51,22 +51,22 @@ class PageGain:
 
     @property
     def reading(self) -> float:
-        """How many times as fast large pages are read."""
+        """Speedup of reads with huge pages."""
         return self.read_s[1] / self.read_s[0]
 
     @property
     def touching(self) -> float:
-        """How many times as fast they are got."""
+        """Speedup of the first touch with huge pages."""
         return self.touch_s[1] / self.touch_s[0]
 
     @property
     def helps(self) -> bool:
-        """Faster to read, or much cheaper to get and not slower to read."""
+        """Whether huge pages are faster to read, or much cheaper to touch and no slower to read."""
         cheaper = self.touching >= CHEAPER and self.reading >= SLOWER
         return self.reading >= FASTER or cheaper
 
     def merged(self, other: PageGain) -> PageGain:
-        """The better of each time."""
+        """Return the better of each time."""
         read, touch = (
             (min(a[0], b[0]), min(a[1], b[1]))
             for a, b in ((self.read_s, other.read_s), (self.touch_s, other.touch_s))
@@ -75,14 +75,14 @@ class PageGain:
 
 
 def page_gain(library: Library, pool: Pool, folder: Path | None = None) -> PageGain:
-    """What was measured on this machine; measured again the first few times."""
+    """Return the saved gain of this machine; measure again the first few times."""
     path = (folder or profile_folder()) / f"pages-{machine_id(library)}.json"
-    kept = load_fields(path, _of_fields)
-    if kept is not None and kept.samples >= SAMPLES:
-        return kept
+    saved = load_fields(path, _of_fields)
+    if saved is not None and saved.samples >= SAMPLES:
+        return saved
     found = measure(library, pool)
-    if kept is not None:
-        found = kept.merged(found)
+    if saved is not None:
+        found = saved.merged(found)
     save_fields(path, dataclasses.asdict(found))
     return found
 
@@ -95,7 +95,7 @@ def _of_fields(fields: dict[str, Any]) -> PageGain | None:
 
 
 def measure(library: Library, pool: Pool) -> PageGain:
-    """Make, touch and read both kinds in turns."""
+    """Allocate, touch and read both kinds in turns."""
     touched: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(ROUNDS):
         for large in touched:

@@ -1,4 +1,4 @@
-"""How long a pass will take: the roofline, corrected by what the kernels of a machine reach.
+"""The latency model: the roofline, corrected by the measured efficiency of kernels.
 
 `costs.py` says the least that the limits allow. A kernel reaches a share of them, reading and
 multiplying overlap only in part, and between kernels there are barriers. With ten measured figures
@@ -45,13 +45,13 @@ TILE_ROWS = 10.0
 
 
 def length_class(start: int) -> int:
-    """KV lengths that count as alike, by the first of them: an eighth of a length wide, or 128."""
+    """Return the first of the KV lengths in this class: an eighth of a length wide, or 128."""
     step = _class_width(start)
     return start // step * step
 
 
 def class_middle(start: int, common: int = 0) -> int:
-    """The KV length that stands for all that count as alike.
+    """Return the KV length that represents its class.
 
     common: what several sequences have of it, which is read once: it is each one's own that counts.
     """
@@ -64,13 +64,13 @@ def _class_width(start: int) -> int:
 
 
 def tile_tokens(model: ModelCost) -> float:
-    """Tokens whose arithmetic each tile costs on top."""
+    """Return how many tokens of arithmetic each tile costs on top."""
     return TILE_ROWS * model.kv_heads / model.heads
 
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """What a model's kernels reach of a machine's limits. The defaults are typical.
+    """Measured shares of a machine's limits that a model's kernels reach; defaults are typical.
 
     Attributes:
         read, attention_read: share of the read bandwidth, of products and of attention.
@@ -98,7 +98,7 @@ class Efficiency:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """How an engine cuts its work.
+    """An engine's partition of work into passes.
 
     Attributes:
         chunk: most tokens of a pass.
@@ -114,7 +114,7 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class LatencyEstimate:
-    """Seconds that the parts of a phase will take, and what will be seen of it.
+    """Expected seconds of a phase's parts, and its expected bound.
 
     Attributes:
         least: the least times that the limits allow.
@@ -136,7 +136,7 @@ class LatencyEstimate:
 
     @property
     def kernel_s(self) -> float:
-        """What a thread spends in kernels."""
+        """Seconds of a thread in kernels."""
         return self.products_s + self.head_s + self.attention_s + self.rows_s
 
     @property
@@ -145,7 +145,7 @@ class LatencyEstimate:
 
     @property
     def seen(self) -> Observation:
-        """Shares and bound as time stamps will show them."""
+        """Expected shares and bound, as time stamps will show them."""
         return observe(self.least, self.seconds, self.kernel_s, self.attained, self.rows_s)
 
 
@@ -158,12 +158,12 @@ def estimate(
     start: int,
     batch: int = 1,
 ) -> LatencyEstimate:
-    """What `tokens` tokens at context `start` will take, logits for the last.
+    """Estimate `tokens` tokens at context `start`, with logits for the last.
 
     More than a chunk are several passes. `batch`: so many sequences at once, each alike.
     """
     parts = [0.0] * 5
-    least, attained = [0.0] * 3, [0.0] * 3
+    minimum, attained = [0.0] * 3, [0.0] * 3
     level, at = "", 0
     while at < tokens:
         count = even_part(tokens - at, passes.chunk)
@@ -179,7 +179,7 @@ def estimate(
         for n, value in enumerate(_pass_seconds(cost, model, machine, reached, rows, outputs)):
             parts[n] += value
         rates = attainable(cost, model, machine, reached)
-        for sums, times in ((least, bound), (attained, rates)):
+        for sums, times in ((minimum, bound), (attained, rates)):
             sums[0] += times.compute_s
             sums[1] += times.memory_s
             sums[2] += times.dispatch_s
@@ -187,7 +187,7 @@ def estimate(
     return LatencyEstimate(
         tokens * batch,
         *parts,
-        least=Prediction(*least, level=level),
+        least=Prediction(*minimum, level=level),
         attained=Prediction(*attained, level=level),
     )
 
@@ -199,7 +199,7 @@ def expect_mixed(
     passes: Passes,
     parts: Sequence[Part],
 ) -> LatencyEstimate:
-    """What one pass with unequal rows of several sequences will take."""
+    """Estimate one pass with unequal rows of several sequences."""
     rows, outputs = sum(part.tokens for part in parts), sum(part.outputs for part in parts)
     cost = mixed_cost(model, parts, passes.prefill_barriers, passes.tile)
     return LatencyEstimate(
@@ -211,7 +211,7 @@ def expect_mixed(
 
 
 def shared_s(alone_s: Callable[[int], float], units: int, threads: int) -> float:
-    """Seconds of work in `units` units alike, each of them one thread's, shared out to `threads`.
+    """Return the seconds of `units` equal units, one thread each, spread over `threads`.
 
     alone_s: what all of it takes so many threads that are busy to the end.
     """
@@ -221,7 +221,7 @@ def shared_s(alone_s: Callable[[int], float], units: int, threads: int) -> float
 
 
 def even_part(tokens: int, chunk: int) -> int:
-    """Tokens of the next pass when so many are left: passes alike, no small one at the end."""
+    """Return the tokens of the next pass of equal passes, with no small one at the end."""
     if tokens <= chunk:
         return tokens
     part = -(-tokens // -(-tokens // chunk))
@@ -236,7 +236,7 @@ def attainable(
     passes: int = 1,
     level: str = "",
 ) -> Prediction:
-    """What arithmetic, reading and barriers take each alone, at the rates that kernels reach."""
+    """Return the separate times of arithmetic, reads and barriers at the kernels' rates."""
     level = level or machine.level_of(cost.bytes / max(1, passes))
     rate = machine.bandwidth(level)
     cached = cost.cached_bytes / rate
@@ -259,7 +259,7 @@ def _pass_seconds(
     rows: int,
     outputs: int,
 ) -> tuple[float, float, float, float, float]:
-    """Seconds of one pass: products, head, attention, rows, dispatch."""
+    """Return the seconds of one pass: products, head, attention, rows, dispatch."""
     rate = machine.bandwidth(machine.level_of(cost.bytes))
     head = outputs > 0
     body_flops = cost.linear_flops - 2.0 * outputs * model.head_weights
@@ -292,5 +292,5 @@ def _pass_seconds(
 
 
 def _norm(a: float, b: float, p: float) -> float:
-    """Between the larger of two times and their sum: what of them overlaps."""
+    """Return a time between the larger of two and their sum: a model of their overlap."""
     return float((a**p + b**p) ** (1 / p))

@@ -27,7 +27,7 @@ from ...arguments import read_own, user_folder
 from ...errors import SettingError
 from ...jit.compile import Library, spec
 from ...jit.kernels import microbench
-from ...jit.pool import Pool, aligned, smt_place
+from ...jit.pool import Pool, aligned, smt_index
 from ...jit.tape import CompiledTape, PerThread, Tape
 from ...jit.targets import cpuinfo, masked_to
 from ...traces.events import CONTENDED
@@ -45,7 +45,7 @@ MAX_SPREAD = 2.0  # slowest repeat over the best one; a figure with more is not 
 DOUBT = "limits were measured on a busy machine"
 RUNS, SETS = 3, 4  # of a probe in one sample: the best counts; sets of them, if disturbed
 READ_UNIT = 4096  # bytes of one unit of the read probe
-READ_LEAST = 32 << 20  # bytes that a read probe reads in one run at least
+MIN_READ = 32 << 20  # bytes that a read probe reads in one run at least
 PEAK_UNITS = 4000  # units of the multiply probe for each thread
 BARRIERS = 500
 MAX_THREADS = 256
@@ -58,7 +58,7 @@ log = logging.getLogger("triplepoint.machine")
 
 @dataclass(frozen=True)
 class MachineProfile:
-    """What one machine can do with `threads` threads on one target.
+    """The measured limits of a machine with `threads` threads on one target.
 
     Attributes:
         cpu, cores: model name and cores that this process may use.
@@ -99,18 +99,18 @@ class MachineProfile:
         return _doubt(self.spread.get(probe, 0.0), self.run_delay.get(probe, 0.0))
 
     def level_of(self, nbytes: float) -> str:
-        """The nearest level that holds `nbytes` shared out over the threads."""
+        """Return the nearest level that holds `nbytes` spread over the threads."""
         for level in ("L1", "L2"):
             if nbytes <= 0.8 * self.caches.get(level, 0) * self.threads:
                 return level
         return "L3" if nbytes <= 0.8 * self.caches.get("L3", 0) else "DRAM"
 
     def bandwidth(self, level: str) -> float:
-        """Bytes per second that can be read from `level`."""
+        """Return the read bandwidth of `level`, in bytes a second."""
         return self.read_gbps.get(level, self.read_gbps["DRAM"]) * 1e9
 
     def merged(self, other: MachineProfile) -> MachineProfile:
-        """The better of each figure: a limit is not lowered by a busy neighbor."""
+        """Return the better of each figure: a busy neighbor does not lower a limit."""
         names = {**self.spread, **other.spread}
         quieter = {name: min(self, other, key=lambda one: one._doubt_of(name)) for name in names}
         return dataclasses.replace(
@@ -144,7 +144,7 @@ def cpu_name() -> str:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on, or as many as its container has time for."""
+    """Return the cores that this process may use, limited by its container's quota."""
     allowed = hasattr(os, "sched_getaffinity")
     return _within_quota(len(os.sched_getaffinity(0)) if allowed else os.cpu_count() or 1)
 
@@ -155,15 +155,15 @@ def _within_quota(cores: int) -> int:
 
 
 def physical_cores() -> int:
-    """Usable cores without their SMT siblings: what compute-bound work wants."""
+    """Return usable cores without their SMT siblings, for compute-bound work."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     if usable is None:
         return usable_cores()
-    return _within_quota(sum(not smt_place(core, usable) for core in usable))
+    return _within_quota(sum(not smt_index(core, usable) for core in usable))
 
 
 def pool_size(threads: int | None) -> int:
-    """Threads for a pool: `threads`, at most one per usable core; None: the physical cores.
+    """Return a pool's threads: `threads`, at most one per usable core; None: the physical cores.
 
     Threads without a core of their own wait for each other at every barrier.
 
@@ -181,13 +181,13 @@ def pool_size(threads: int | None) -> int:
 
 
 def cache_sizes() -> dict[str, int]:
-    """Bytes of L1 data, L2 and L3 as core 0 sees them; common sizes where the system tells none."""
+    """Return the bytes of core 0's L1 data, L2 and L3; typical sizes if the system gives none."""
     sizes = {"L1": 32 << 10, "L2": 1 << 20, "L3": 16 << 20}
     return sizes | {level: size for level, size, _ in _caches(0)}
 
 
 def _caches(core: int) -> Iterator[tuple[str, int, str]]:
-    """Level, bytes and cores of each cache that a core has for its data."""
+    """Return level, bytes and cores of each data cache of a core."""
     for index in (SYSTEM / f"cpu{core}" / "cache").glob("index*"):
         with contextlib.suppress(OSError, ValueError):
             kind, level, text, cores = (
@@ -199,16 +199,16 @@ def _caches(core: int) -> Iterator[tuple[str, int, str]]:
                 yield f"L{level}", int(text.rstrip("KM")) * unit, cores
 
 
-def beyond_caches(least: int = DRAM_BYTES) -> int:
-    """Bytes of which every L3 of the usable cores holds a small part, as far as memory allows."""
+def beyond_caches(min_bytes: int = DRAM_BYTES) -> int:
+    """Return a size far above every L3 of the usable cores, as far as memory allows."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
     found = {at: size for n in usable for level, size, at in _caches(n) if level == "L3"}
     all_l3 = sum(found.values()) or cache_sizes()["L3"]
-    return max(least, min(4 * all_l3, available_bytes() // MEMORY_SHARE))
+    return max(min_bytes, min(4 * all_l3, available_bytes() // MEMORY_SHARE))
 
 
 def resident_sizes(caches: Mapping[str, int], threads: int) -> dict[str, int]:
-    """Bytes of data that lie in each level when all threads read them."""
+    """Return the bytes of data that fit in each level when all threads read them."""
     return {
         "L1": caches["L1"] // 2 * threads,
         "L2": caches["L2"] // 2 * threads,
@@ -219,33 +219,33 @@ def resident_sizes(caches: Mapping[str, int], threads: int) -> dict[str, int]:
 
 
 def profile(library: Library, pool: Pool, folder: Path | None = None) -> MachineProfile:
-    """This machine's limits: kept ones once they have been measured often enough.
+    """Return this machine's limits: saved ones once they were measured often enough.
 
     The first few calls measure, and more of them while other work disturbs the figures; the best of
     each is kept.
     """
     path = _path(library, pool, folder)
-    kept = _read(path)
-    if kept is None:
+    saved = _read(path)
+    if saved is None:
         log.info("measuring this machine's limits (kept for later runs, about 1 s) …")
-    elif kept.samples >= (DOUBTFUL_SAMPLES if kept.doubtful else SAMPLES):
-        return kept
-    elif kept.doubtful:
+    elif saved.samples >= (DOUBTFUL_SAMPLES if saved.doubtful else SAMPLES):
+        return saved
+    elif saved.doubtful:
         log.info("%s; measuring again (about 1 s) …", DOUBT)
     best = measure(library, pool)
-    if kept is not None:
-        best = kept.merged(best)
+    if saved is not None:
+        best = saved.merged(best)
     save_fields(path, best.as_dict())
     return best
 
 
 def known(target: str, threads: int, folder: Path | None = None) -> MachineProfile | None:
-    """The limits that were measured with so many threads on `target`; None if none were."""
+    """Return the limits measured with so many threads on `target`; None if there are none."""
     return _read(_path_of(target, threads, folder))
 
 
 def save_fields(path: Path, fields: Mapping[str, object]) -> None:
-    """Write what was measured, whole or not; where that cannot be done it is measured again."""
+    """Save a measurement, atomically; if that fails, it is measured again."""
     with contextlib.suppress(OSError):
         write_file(path, json.dumps(fields, indent=1))
 
@@ -265,7 +265,7 @@ def _path_of(target: str, threads: int, folder: Path | None) -> Path:
 
 
 def load_fields(path: Path, make: Callable[[dict[str, Any]], T | None]) -> T | None:
-    """What is made of the fields that a file keeps, where it can be; else it is measured again."""
+    """Make an object of a file's fields; None if it is not readable, and is measured again."""
     try:
         return make(json.loads(read_own(path)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -282,7 +282,7 @@ def measure(library: Library, pool: Pool, repeats: int = 4) -> MachineProfile:
 
 
 def run_tape(tape: CompiledTape) -> float:
-    """Seconds that a tape takes from its start to its end."""
+    """Return the seconds of a tape from start to end."""
     started, at = time.perf_counter(), 0
     while at < len(tape):
         at = tape.run(at)
@@ -292,7 +292,7 @@ def run_tape(tape: CompiledTape) -> float:
 def best_of(
     run: Callable[[], float], repeats: int, watch: Callable[[], Callable[[], float | None]]
 ) -> tuple[float, float, float]:
-    """Seconds of the best run, with the spread and the run delay of the quietest set of runs.
+    """Return the best run's seconds, with spread and run delay of the quietest set of runs.
 
     A set is `repeats` runs after one that only warms up. One that other work disturbed is measured
     again, `SETS` in all at most.
@@ -314,7 +314,7 @@ def best_of(
 
 
 def _doubt(spread: float, run_delay: float) -> float:
-    """How far a figure was disturbed; above 1 it is not to be believed."""
+    """Return how far a figure was disturbed; above 1 it is not reliable."""
     return max((1 + spread) / MAX_SPREAD, run_delay / CONTENDED)
 
 
@@ -327,7 +327,7 @@ class Probe:
     workers: Sequence[int]
 
     def rate(self, repeats: int = RUNS) -> tuple[float, float, float]:
-        """Work per second of the best run, its spread and its run delay; see `best_of`."""
+        """Return work per second of the best run, its spread and its run delay; see `best_of`."""
         best, spread, run_delay = best_of(
             lambda: run_tape(self.tape), repeats, lambda: RunDelay(self.workers).share
         )
@@ -366,7 +366,7 @@ class RooflineProbe:
         self._barrier_rate = self._barrier().rate()  # no share is of it: once is enough
 
     def sample(self, repeats: int = RUNS) -> MachineProfile:
-        """The limits now. The caches hold the probes' data afterwards."""
+        """Measure the limits now. The caches hold the probes' data afterwards."""
         # DRAM last: the smaller levels are then measured on caches that no sweep has just filled.
         found = {f"read {level}": one.rate(repeats) for level, one in self._reads.items()}
         found |= {name: one.rate(repeats) for name, one in self._peaks.items()}
@@ -395,9 +395,9 @@ class RooflineProbe:
         return Probe(tape.finish(self._library, self._pool), work, self._pool.worker_ids)
 
     def _read(self, data: np.ndarray) -> Probe:
-        """Read `data`, each thread its own part, until READ_LEAST bytes were read."""
+        """Read `data`, each thread its own part, until MIN_READ bytes were read."""
         units = np.array([len(data) // READ_UNIT], np.int64)
-        rounds = max(1, READ_LEAST // len(data))
+        rounds = max(1, MIN_READ // len(data))
         tape = Tape("read", self._pool.threads)
         for n in range(rounds):
             args = [data, self._sinks, READ_UNIT]
@@ -414,7 +414,7 @@ class RooflineProbe:
         return self._finish(tape, int(units[0]) * microbench.operations(peak, target))
 
     def _barrier(self) -> Probe:
-        """Ops that do nothing, their barriers included."""
+        """Run ops that do nothing, their barriers included."""
         tape = Tape("barrier", self._pool.threads)
         units = np.array([self._pool.threads], np.int64)
         for _ in range(BARRIERS):

@@ -1,4 +1,4 @@
-"""What the stamps of a phase say: shares of its time, and the bound that they name."""
+"""The observed shares of a phase's time by resource, and the bound that they imply."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OVERLAP = 2.0  # of arithmetic and reading in a pass: 1 for none, more for more
 
 @dataclass(frozen=True)
 class Observation:
-    """What the stamps showed of a phase: shares between 0 and 1.
+    """The observation of a phase: shares between 0 and 1.
 
     Attributes:
         mfu, mbu: least time of the arithmetic, of reading and writing, over the time it took.
@@ -30,7 +30,7 @@ class Observation:
 
     @cached_property
     def shares(self) -> dict[Bound, float]:
-        """How much of the time follows each resource; together at most 1.
+        """Shares of the time by resource; together at most 1.
 
         Time outside of kernels is dispatch. Norms, quantization and rotation follow none of the
         three: fewer weights or products take nothing off them. In products and attention arithmetic
@@ -50,13 +50,13 @@ class Observation:
 
     @cached_property
     def bound(self) -> Bound:
-        """The resource of which a little less would save the most: the largest of `shares`."""
+        """The resource whose reduction would save the most: the largest of `shares`."""
         shares = self.shares
         return max(shares, key=shares.__getitem__)
 
     @property
     def limit_share(self) -> float:
-        """Share of the limit that the bound names; for dispatch: what was left for kernels."""
+        """Share of the bound's limit that was reached; for dispatch: the kernels' share."""
         left = max(0.0, 1.0 - self.dispatch_share)
         return {"compute": self.mfu, "memory": self.mbu, "dispatch": left}[self.bound]
 
@@ -68,7 +68,7 @@ def observe(
     attained: Prediction | None = None,
     rows_s: float = 0.0,
 ) -> Observation:
-    """What `wall_s` seconds of a phase say, of which a thread was in kernels for `kernel_s`.
+    """Observe `wall_s` seconds of a phase, of which a thread was in kernels for `kernel_s`.
 
     prediction: the least times; attained: the times at the rates that kernels reach; rows_s: in
     kernels other than products and attention.

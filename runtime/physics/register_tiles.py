@@ -1,4 +1,4 @@
-"""How many tokens a register tile takes: other tiles beside the usual one, measured and kept.
+"""Register tile sizes: alternatives to the default, measured and saved.
 
 A product unpacks a panel's weights once for each tile of tokens. A larger tile has less to unpack
 and to read again, but its sums do not all fit into the registers; what that costs differs from CPU
@@ -39,14 +39,14 @@ FASTER = 1.03  # than the usual tile, in each round: what counts as a gain
 ROUNDS = 5
 RUNS = 3  # in each round, of which the best counts
 FORMAT, DEPTH = "q4_0", 1024  # of the product that is measured
-MOST = 16  # tokens of a tile: beyond, a kernel only grows
+MAX_TILE = 16  # tokens of a tile: beyond, a kernel only grows
 LONG = 126  # tokens of a pass of many: any tile of up to 9 tokens cuts it nearly evenly
 SHORT_BYTES, LONG_BYTES = 16 << 20, 1 << 20  # of weights: from memory, and from a core's own cache
 
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """Tiles of the products.
+    """Tile sizes of the products.
 
     Attributes:
         tile, max_single_tile: see above; the second is at least tile.
@@ -61,12 +61,12 @@ class TilePlan:
 
 
 def default(target: CpuTarget) -> TilePlan:
-    """The plan of a machine where nothing was measured."""
+    """Return the plan of a machine without measurements."""
     return TilePlan(quant_tile_tokens(target), single_tile_tokens(target), {})
 
 
 def constants(target: CpuTarget, tile: int, max_single_tile: int) -> dict[str, int]:
-    """What to tell a product's kernel; nothing for the usual plan, so that it is the same one."""
+    """Return the constants of a product's kernel; none for the default plan: the same kernel."""
     found = {} if tile == quant_tile_tokens(target) else {"tile": tile}
     # Up to the larger of the two a pass is one tile.
     same = max(tile, max_single_tile) == max(tile, single_tile_tokens(target))
@@ -74,7 +74,7 @@ def constants(target: CpuTarget, tile: int, max_single_tile: int) -> dict[str, i
 
 
 def candidates(target: CpuTarget) -> tuple[list[int], list[int]]:
-    """Tiles that may be better than the usual one; and numbers of tokens for `max_single_tile`."""
+    """Return tiles that may beat the default, and token counts for `max_single_tile`."""
     tile, max_single_tile = quant_tile_tokens(target), single_tile_tokens(target)
     return [tile + max(1, tile // 3)], [
         tile if max_single_tile > tile else tile + max(2, tile // 2)
@@ -82,7 +82,7 @@ def candidates(target: CpuTarget) -> tuple[list[int], list[int]]:
 
 
 def best(gains: Mapping[int, Sequence[float]], default: int) -> int:
-    """The candidate with the largest gain of those that had one in every round."""
+    """Return the candidate with the largest gain of those that gained in every round."""
     clear = {value: rounds for value, rounds in gains.items() if min(rounds) >= FASTER}
     return max(clear, key=lambda value: float(np.median(clear[value])), default=default)
 
@@ -97,12 +97,12 @@ def measure(library: Library, pool: Pool) -> TilePlan:
     )
     by_whole: dict[int, list[float]] = {}
     for n in wholes:  # with so many tokens a tile has least room
-        most = max(n, plan.max_single_tile)
-        by_whole |= bench.gains({n: constants(target, plan.tile, n)}, most, SHORT_BYTES)
+        max_tokens = max(n, plan.max_single_tile)
+        by_whole |= bench.gains({n: constants(target, plan.tile, n)}, max_tokens, SHORT_BYTES)
     tile = best(by_tile, plan.tile)
-    told = {f"tile={n}": found for n, found in by_tile.items()}
-    told |= {f"max_single_tile={n}": found for n, found in by_whole.items()}
-    rounded = {name: [round(gain, 3) for gain in found] for name, found in told.items()}
+    labels = {f"tile={n}": found for n, found in by_tile.items()}
+    labels |= {f"max_single_tile={n}": found for n, found in by_whole.items()}
+    rounded = {name: [round(gain, 3) for gain in found] for name, found in labels.items()}
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return TilePlan(tile, max(tile, best(by_whole, plan.max_single_tile)), rounded, date)
 
@@ -122,7 +122,7 @@ class _Bench:
     def gains(
         self, others: Mapping[int, Mapping[str, int]], tokens: int, nbytes: int
     ) -> dict[int, list[float]]:
-        """Speed of each over that of the usual kernel, for a pass of so many tokens."""
+        """Return each one's speed over that of the default kernel, for a pass of so many tokens."""
         every: dict[int, Mapping[str, int]] = {0: {}, **others}
         tapes = {n: self._tape(given, tokens, nbytes) for n, given in every.items()}
         for tape in tapes.values():
@@ -132,7 +132,7 @@ class _Bench:
 
     @staticmethod
     def _round(tapes: Mapping[int, CompiledTape]) -> dict[int, float]:
-        """Best seconds of a few runs of each, in turns: a neighbor only ever adds time."""
+        """Return the best seconds of a few runs of each, in turns: a neighbor only adds time."""
         times: dict[int, list[float]] = {n: [] for n in tapes}
         for turn in range(RUNS):
             # Forth and back, so that what comes and goes in step with the turns hits all alike.
@@ -152,20 +152,20 @@ class _Bench:
 
 
 def save(found: TilePlan, library: Library, folder: Path | None = None) -> None:
-    """Write it to the cache; where that cannot be done, the usual plan stays."""
+    """Save a plan to the cache; if that fails, the default stays."""
     path = _path(library, folder)
     save_fields(path, asdict(found))
 
 
 def load(library: Library, folder: Path | None = None) -> TilePlan | None:
-    """What was kept of this machine and these kernels; None if nothing was that makes sense."""
+    """Load the plan of this machine and these kernels; None if there is no valid one."""
     return load_fields(_path(library, folder), _of_fields)
 
 
 def _of_fields(fields: dict[str, Any]) -> TilePlan | None:
     gains = {str(name): [float(g) for g in found] for name, found in fields["gains"].items()}
     plan = TilePlan(int(fields["tile"]), int(fields["max_single_tile"]), gains, str(fields["date"]))
-    return plan if 1 <= plan.tile <= plan.max_single_tile <= MOST else None
+    return plan if 1 <= plan.tile <= plan.max_single_tile <= MAX_TILE else None
 
 
 def _path(library: Library, folder: Path | None) -> Path:

@@ -1,4 +1,4 @@
-"""How long threads were ready to run without a core: the run delay that Linux counts."""
+"""The run delay that Linux counts: how long threads were runnable without a core."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 
 def delay_of(tid: int) -> int | None:
-    """Nanoseconds that a thread of this process was ready to run without a core, or None."""
+    """Return the nanoseconds that a thread of this process was runnable without a core, or None."""
     try:
         file = os.open(f"/proc/self/task/{tid}/schedstat", os.O_RDONLY)  # half the price of `open`
         try:
@@ -29,7 +29,7 @@ class RunDelay:
         self._began = time.perf_counter()
 
     def share(self, seconds: float | None = None) -> float | None:
-        """Share of a time that the thread with the longest delay had no core, 0 to 1.
+        """Return the largest share of a time that a thread had no core, 0 to 1.
 
         Args:
             seconds: the time; default: all of it since this object was made.

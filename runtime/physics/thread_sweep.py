@@ -1,4 +1,4 @@
-"""This machine's limits by number of threads: what each one more brings, and what it costs."""
+"""This machine's limits by number of threads: the gain and cost of each one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .topology import Topology, topology
 
 VERSION = 1
 SECONDS = 16.0  # after which no further number of threads is begun
-_MOST = 8  # numbers of threads
+_MAX_COUNTS = 8  # numbers of threads
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class ThreadSweep:
 
 
 def thread_counts(physical: int, usable: int) -> list[int]:
-    """1, 2, 4, … up to all cores; with the physical ones, and one more where SMT begins."""
+    """Return 1, 2, 4, … up to all cores, the physical ones, and one more where SMT begins."""
     found = {1, physical, usable}
     found |= {2**n for n in range(1, usable.bit_length()) if 2**n <= usable}
     if usable > physical:
         found.add(physical + 1)
     inner = sorted(found - {1, physical, usable})
-    return sorted({1, physical, usable, *inner[: _MOST - 3]})
+    return sorted({1, physical, usable, *inner[: _MAX_COUNTS - 3]})
 
 
 def sweep(
@@ -78,19 +78,19 @@ def sweep(
 
 
 def machine_id(library: Library) -> str:
-    """Tells this machine and feature set from others."""
+    """Return an identifier of this machine and feature set."""
     key = f"{platform.node()}|{cpu_name()}|{usable_cores()}|{library.target}|{VERSION}"
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def save(found: ThreadSweep, folder: Path | None = None) -> None:
-    """Write it to the cache; where that cannot be done, it is only shown."""
+    """Save a sweep to the cache; if that fails, it is only shown."""
     path = _path(found.machine, folder)
     save_fields(path, dataclasses.asdict(found))
 
 
 def load(library: Library, folder: Path | None = None) -> ThreadSweep | None:
-    """What was kept of this machine; None if nothing was, or it cannot be read."""
+    """Load this machine's sweep; None if there is none, or it is not readable."""
     return load_fields(_path(machine_id(library), folder), _of_fields)
 
 

@@ -1,4 +1,4 @@
-"""Passes on the clock, as calibration and the bench name them: which, and what came of them.
+"""Timed passes of calibration and benchmarks: their cases and results.
 
 An engine stands above this folder. Calibration asks it for a `PassTimer`; `EngineTimer` in
 `inference/engine_timer.py` is one.
@@ -18,7 +18,7 @@ from .machine import MachineProfile, RooflineProbe
 
 @dataclass(frozen=True)
 class Case:
-    """What is timed: ``prompt`` tokens to prefill or ``generate`` to decode, after ``depth``."""
+    """A timed case: ``prompt`` tokens to prefill or ``generate`` to decode, after ``depth``."""
 
     prompt: int = 0
     generate: int = 0
@@ -31,12 +31,12 @@ class Case:
 
     @property
     def start(self) -> int:
-        """Tokens in the KV cache before: a decode needs one at least."""
+        """Tokens in the KV cache before: a decode needs at least one."""
         return self.depth if self.prompt else max(self.depth, 1)
 
     @property
     def end(self) -> int:
-        """Most tokens that the session ever holds: a decode samples one more than it computes."""
+        """Maximum tokens of the session: a decode samples one more than it computes."""
         return self.start + self.tokens + 1
 
     @property
@@ -63,7 +63,7 @@ class Timing:
 
 
 class PassTimer(Protocol):
-    """Runs a model's passes on the clock.
+    """A runner of a model's timed passes.
 
     Attributes:
         name, cost: of the model.
@@ -80,7 +80,7 @@ class PassTimer(Protocol):
 
     @property
     def passes(self) -> Passes:
-        """How the work of the cases is cut."""
+        """How the work of the cases is split into passes."""
         ...
 
     def prepare(self, cases: Sequence[Case]) -> None:
@@ -91,11 +91,11 @@ class PassTimer(Protocol):
         """
 
     def time(self, case: Case) -> Timing:
-        """Run a case that was prepared."""
+        """Run a prepared case."""
         ...
 
     def probe(self) -> RooflineProbe:
-        """What samples the machine's limits, with the same threads."""
+        """Return a sampler of the machine's limits, on the same threads."""
         ...
 
     def use(self, found: Calibration | None) -> None:

@@ -1,4 +1,4 @@
-"""What kinds of cores and pages this machine has, as the system tells."""
+"""The kinds of cores and pages of this machine, as the system reports them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Topology:
 
 
 def topology() -> Topology:
-    """Look now: the clock rate may be another one in a second."""
+    """Read the topology now; clock rates may change within a second."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     rates = _clock_rates(cores)
     return Topology(
@@ -55,19 +55,19 @@ def topology() -> Topology:
 
 
 def slow_cores(strengths: list[float]) -> int:
-    """How many of these are well below the strongest; 0 for what is not known."""
-    most = max(strengths, default=0.0)
-    return sum(0 < strength < 0.9 * most for strength in strengths)
+    """Count the cores well below the strongest; 0 if their strengths are unknown."""
+    strongest = max(strengths, default=0.0)
+    return sum(0 < strength < 0.9 * strongest for strength in strengths)
 
 
 def chosen(text: str) -> str:
-    """The word in brackets: ``always [madvise] never`` is ``madvise``."""
+    """Return the word in brackets: ``always [madvise] never`` is ``madvise``."""
     _, opened, rest = text.partition("[")
     return rest.partition("]")[0] if opened else ""
 
 
 def _strength(core: int) -> float:
-    """A core's capacity, or its top frequency; 0 where the system tells neither."""
+    """Return a core's capacity, or its top frequency; 0 where the system reports neither."""
     for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
         with contextlib.suppress(ValueError):
             return float(_text(_CPUS / f"cpu{core}" / name))
@@ -75,7 +75,7 @@ def _strength(core: int) -> float:
 
 
 def _clock_rates(cores: list[int]) -> list[float]:
-    """MHz of each core: from the frequency driver, or as /proc/cpuinfo has it."""
+    """Return the MHz of each core: from the frequency driver, or as /proc/cpuinfo has it."""
     rates: list[float] = []
     for core in cores:
         with contextlib.suppress(ValueError):

@@ -1,1 +1,1 @@
-"""What use costs, and how far machines go: prices, costs, simulated fleets."""
+"""Capacity planning: prices, costs, simulated fleets."""

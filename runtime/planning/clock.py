@@ -1,4 +1,4 @@
-"""What passes take in a simulation: the latency model, corrected by what a machine was seen to do.
+"""The time of simulated passes: the latency model, corrected by observed passes.
 
 The model is asked for a few lengths of the KV cache only, as the engine's own tuner does, so that
 nearly every pass is one that was asked for before.
@@ -30,7 +30,7 @@ _PRIOR = 0.02  # of all passes, for any kind
 
 
 class Seen(NamedTuple):
-    """A pass that was run.
+    """An observed pass.
 
     Attributes:
         seconds, gap_s: from its start to its end, and until the next one began.
@@ -45,7 +45,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Corrections:
-    """What a machine was seen to do beside what the latency model says of it.
+    """Corrections of the latency model from a machine's observed passes.
 
     Attributes:
         alone, shared: seconds by predicted ones, by kind of rows (`pass_correction.kind_of`), of
@@ -65,7 +65,7 @@ class Corrections:
     date: str = ""
 
     def factor(self, rows: int, sequences: int) -> float:
-        """What to multiply the prediction of a pass by."""
+        """Return the factor of a pass's prediction."""
         known = self.shared if sequences > 1 and self.shared else self.alone
         if not known:
             return 1.0
@@ -74,7 +74,7 @@ class Corrections:
 
 
 def learn(forecaster: Forecaster, seen: Sequence[Seen], date: str = "") -> Corrections:
-    """What passes took by what was predicted.
+    """Fit the time of passes to their predictions.
 
     Sums of seconds, so that slow passes count as well; smoothed over kinds, since of some there are
     few, and a step between two would steer the policy.
@@ -82,14 +82,14 @@ def learn(forecaster: Forecaster, seen: Sequence[Seen], date: str = "") -> Corre
     taken: dict[bool, list[tuple[int, float, float]]] = {False: [], True: []}
     for one in seen:
         rows = sum(part.tokens for part in one.parts)
-        said = predicted_s(forecaster, one.parts)
-        taken[len(one.parts) > 1].append((kind_of(rows), one.seconds, said))
+        predicted = predicted_s(forecaster, one.parts)
+        taken[len(one.parts) > 1].append((kind_of(rows), one.seconds, predicted))
     gaps = [(len(one.parts), one.gap_s) for one in seen if 0 <= one.gap_s < 0.1]
     pass_s, row_s = _line(gaps)
     alone, shared = (_smooth(taken[several]) for several in (False, True))
     expected = [
-        one.expected_s / (said * shared[kind])
-        for one, (kind, _, said) in zip(
+        one.expected_s / (predicted * shared[kind])
+        for one, (kind, _, predicted) in zip(
             (one for one in seen if len(one.parts) > 1), taken[True], strict=True
         )
         if one.expected_s
@@ -99,7 +99,7 @@ def learn(forecaster: Forecaster, seen: Sequence[Seen], date: str = "") -> Corre
 
 
 def _smooth(taken: Sequence[tuple[int, float, float]]) -> dict[int, float]:
-    """Ratios by kind: those of near kinds count as well, and a little of all."""
+    """Smooth ratios by kind: near kinds count as well, and all a little."""
     alone = [one for one in taken if one[0] == 0]  # a single row has a plan of its own
     found: dict[int, float] = {}
     if alone:
@@ -116,7 +116,7 @@ def _smooth(taken: Sequence[tuple[int, float, float]]) -> dict[int, float]:
 
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """The straight line through points by least squares, neither figure below 0."""
+    """Fit a straight line through points by least squares, neither figure below 0."""
     if not points:
         return HOST_PASS_S, HOST_ROW_S
     n, sx, sy = len(points), sum(x for x, _ in points), sum(y for _, y in points)
@@ -128,7 +128,7 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 
 def predicted_s(forecaster: Forecaster, parts: Sequence[Part]) -> float:
-    """Seconds of a pass as the latency model says: a single row has a plan of its own."""
+    """Predict a pass's seconds by the latency model: a single row has a plan of its own."""
     if len(parts) == 1:
         return forecaster.phase_s(parts[0].tokens, parts[0].start)
     return forecaster.mixed_s(parts)
@@ -138,7 +138,7 @@ _MIDDLES = [class_middle(128 * n + 1) for n in range(1 << 13)]
 
 
 def middle(start: int) -> int:
-    """`class_middle`, from a table where there is one."""
+    """Return `class_middle`, from a table where there is one."""
     if not start:
         return 0
     return _MIDDLES[start >> 7] if start < 1 << 20 else class_middle(start)
@@ -148,7 +148,7 @@ _FEW = 16  # rows up to which each number is asked for; above, eight of each dou
 
 
 def _between(rows: int) -> tuple[int, int]:
-    """Numbers of rows that are asked for, below and above this one."""
+    """Return the tabulated numbers of rows below and above this one."""
     if rows <= _FEW:
         return rows, rows
     step = 1 << max(0, rows.bit_length() - 4)
@@ -161,7 +161,7 @@ Timed = tuple[float, Mapping[str, float]]
 
 
 class Clock:
-    """Times of passes: what the policy asks for (`pass_policy.Timing`), and what the clock shows.
+    """Times of passes: the policy's estimates (`pass_policy.Timing`), and the actual times.
 
     Attributes:
         chunk: tokens of a prefill pass at most.
@@ -175,25 +175,25 @@ class Clock:
         self._alone: dict[tuple[int, int], float] = {}
         self.rooms: dict[float, dict[tuple[int, int, int, int], tuple[int, Any]]] = {}
 
-    def next_chunk(self, tokens: int, most: int) -> int:
-        """See `Timing`."""
-        return even_part(tokens, min(most, self.chunk))
+    def next_chunk(self, tokens: int, limit: int) -> int:
+        """Choose the next chunk: see `Timing`."""
+        return even_part(tokens, min(limit, self.chunk))
 
     def pass_s(self, tokens: int, start: int) -> float:
-        """See `Timing`: of many tokens, several passes."""
+        """Estimate a pass, of many tokens several passes: see `Timing`."""
         key = tokens if tokens < 64 else tokens & -16, middle(start)
         found = self._alone.get(key)
         if found is None:
-            said = self.forecaster.phase_s(*key)
-            found = self._alone[key] = said * self.seen.factor(min(key[0], self.chunk), 1)
+            predicted = self.forecaster.phase_s(*key)
+            found = self._alone[key] = predicted * self.seen.factor(min(key[0], self.chunk), 1)
         return found
 
     def expected_s(self, parts: Sequence[Part]) -> float:
-        """What the engine would expect of a pass."""
+        """Return the engine's estimate of a pass."""
         return self.seconds(parts)[0] * self.seen.typical
 
     def seconds(self, parts: Sequence[Part]) -> Timed:
-        """Seconds of a pass, and the share of each bound in them."""
+        """Return a pass's seconds, and the share of each bound in them."""
         ones = behind = 0
         others: list[Part] = []
         for part in parts:
@@ -213,13 +213,13 @@ class Clock:
         return self.mixed(ones, behind, rows, start, sum(part[2] for part in others))
 
     def mixed(self, ones: int, behind: int, rows: int, start: int, outputs: int) -> Timed:
-        """Of a pass of single rows behind so many positions together, and of a prompt's rows."""
+        """Estimate a pass of a prompt's rows, and single rows with so many positions in all."""
         key = ones, middle(behind // ones) if ones else 0, rows, middle(start), outputs
         found = self._mixed.get(key)
         if found is None:
             low, high = _between(rows)
             if low == high:
-                found = self._ask(*key)
+                found = self._predict(*key)
             else:  # in a straight line between two that are asked for often
                 below, shares = self.mixed(ones, behind, low, start, outputs)
                 above, _ = self.mixed(ones, behind, high, start, outputs)
@@ -228,25 +228,25 @@ class Clock:
             self._mixed[key] = found
         return found
 
-    def _ask(self, ones: int, behind: int, rows: int, start: int, outputs: int) -> Timed:
+    def _predict(self, ones: int, behind: int, rows: int, start: int, outputs: int) -> Timed:
         parts = [Part(1, behind, 1)] * ones
         if rows:
             parts.append(Part(rows, start, outputs))
         one = self.forecaster
         estimate = expect_mixed(one.cost, one.machine, one.reached, one.passes, parts)
-        said = predicted_s(one, parts) if len(parts) == 1 else estimate.seconds
+        predicted = predicted_s(one, parts) if len(parts) == 1 else estimate.seconds
         shares = estimate.seen.shares
         whole = sum(shares.values()) or 1.0
         known = {str(name): share / whole for name, share in shares.items()}
-        return said * self.seen.factor(ones + rows, len(parts)), known
+        return predicted * self.seen.factor(ones + rows, len(parts)), known
 
     def host_s(self, sequences: int) -> float:
-        """Seconds between the end of a pass and the start of the next one."""
+        """Return the seconds between the end of a pass and the start of the next one."""
         return self.seen.pass_s + sequences * self.seen.row_s
 
 
 def as_json(forecaster: Forecaster, seen: Sequence[Seen], date: str) -> str:
-    """What was seen of a model on a machine, for a file."""
+    """Return the observed passes of a model on a machine, as JSON values."""
     fields = {
         "version": VERSION,
         "model": forecaster.name,
@@ -262,7 +262,7 @@ def as_json(forecaster: Forecaster, seen: Sequence[Seen], date: str) -> str:
 
 
 def read(path: str | Path) -> tuple[Forecaster, list[Seen], str]:
-    """The model and the machine of such a file, the passes that were seen, and when.
+    """Read such a file: the model and machine, the observed passes, and their date.
 
     Raises:
         SettingError: the file is not one of these.
@@ -300,7 +300,7 @@ _SHAPES = ([Part(1, 0, 1)], [Part(512, 4096, 1)], [Part(1, 4096, 1)] * 8 + [Part
 
 
 def _check(forecaster: Forecaster, seen: Sequence[Seen]) -> None:
-    """Whether passes can be predicted at all: what a file says may be of any type and size."""
+    """Check that passes can be predicted: a file's values may be of any type and size."""
     times = [predicted_s(forecaster, parts) for parts in _SHAPES]
     times += [Clock(forecaster).seconds(parts)[0] for parts in _SHAPES]
     sizes = [size for one in seen for part in one.parts for size in part[:3]]

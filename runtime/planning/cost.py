@@ -1,4 +1,4 @@
-"""What a question costs: on a machine of one's own, on a rented one, through an API.
+"""The price of a question: on an owned machine, on a rented one, through an API.
 
 A machine that costs c dollars for an hour and computes r tokens a second takes
 
@@ -27,7 +27,7 @@ from .prices import ApiPrice, Hardware, PriceBook
 DAYS = 30  # of a month
 YEAR_DAYS = 365
 HOUR_S = 3600.0
-MOST = 1e9  # questions a day up to which a break-even is looked for
+MAX_QUESTIONS = 1e9  # questions a day up to which a break-even is looked for
 _STEPS = 250  # of the search, for each decade: ranges of less than 1 % may be missed
 
 
@@ -65,13 +65,13 @@ class Usage:
 
     @property
     def computed(self) -> float:
-        """Prompt tokens that are computed."""
+        """Prompt tokens to compute."""
         return self.input - self.cached
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Tokens a second of prefill, and of decode over all sequences; and how they are known."""
+    """Tokens a second of prefill, and of decode over all sequences; and their source."""
 
     prefill: float
     decode: float
@@ -82,26 +82,26 @@ class Speeds:
             raise SettingError(f"speeds must be above 0, not {self.prefill:g} and {self.decode:g}")
 
     def busy_s(self, usage: Usage) -> float:
-        """Seconds of a machine that a question takes."""
+        """Return the seconds of a machine that a question takes."""
         return usage.computed / self.prefill + usage.output / self.decode
 
 
 def per_million(hourly: float, tokens_per_s: float) -> float:
-    """Dollars for a million tokens of a machine that is busy all the time it is paid."""
+    """Return the dollars for a million tokens of a machine that is fully busy."""
     return hourly / (HOUR_S * tokens_per_s) * 1e6
 
 
 def owned_hourly(hardware: Hardware, kwh: float) -> float:
-    """Dollars for an hour in which a bought machine is busy: wear and power."""
+    """Return the dollars for an hour in which an owned machine is busy: wear and power."""
     wear = hardware.price / (hardware.years * YEAR_DAYS * hardware.hours)
     return wear + hardware.watts / 1e3 * kwh
 
 
 def paid_hours(hardware: Hardware, busy_h: float) -> tuple[float, int]:
-    """Hours of machines a day that are paid for so many hours of work, and how many machines."""
+    """Return the paid machine-hours a day for so many hours of work, and how many machines."""
     billing = hardware.billing if hardware.rented else "always"
-    most = 24.0 if billing != "always" else hardware.hours
-    machines = max(1, math.ceil(busy_h / most - 1e-9))
+    max_hours = 24.0 if billing != "always" else hardware.hours
+    machines = max(1, math.ceil(busy_h / max_hours - 1e-9))
     paid = {
         "second": busy_h,
         "hour": math.ceil(busy_h - 1e-9),
@@ -111,7 +111,7 @@ def paid_hours(hardware: Hardware, busy_h: float) -> tuple[float, int]:
 
 
 def day_cost(hardware: Hardware, busy_h: float, kwh: float) -> tuple[float, int]:
-    """Dollars a day for so many hours of work, and machines that it takes."""
+    """Return the dollars a day for so many hours of work, and the machines needed."""
     paid, machines = paid_hours(hardware, busy_h)
     if hardware.rented:
         return paid * hardware.hourly, machines
@@ -152,7 +152,7 @@ class Choice:
 
 
 def api_choice(api: ApiPrice, usage: Usage) -> Choice:
-    """Return what an API takes: by default cached and written input cost as any other."""
+    """Return an API's choice; without own prices, cached and written input cost as any other."""
     cached = api.input if api.cached is None else api.cached
     written = api.input if api.written is None else api.written
     question = usage.computed * written + usage.cached * cached + usage.output * api.output
@@ -171,7 +171,7 @@ def api_choice(api: ApiPrice, usage: Usage) -> Choice:
 
 
 def machine_choice(hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float) -> Choice:
-    """Return what a machine takes."""
+    """Return a machine's choice."""
     each_h = speeds.busy_s(usage) / HOUR_S
     busy_h = usage.turns * each_h
     day, machines = day_cost(hardware, busy_h, kwh)
@@ -201,7 +201,7 @@ def gpu_speeds(
     kv_bytes: float,
     usage: Usage,
 ) -> Speeds:
-    """A first-order estimate of what a GPU does, as the seeds have it: a roofline and two shares.
+    """Estimate a GPU's speeds to first order, as the seeds do: a roofline and two shares.
 
     weights, active: weights of the model, and those that one token takes. kv_bytes: of a position.
 
@@ -235,14 +235,14 @@ def gpu_speeds(
 def cheaper(
     one: Callable[[float], float], other: Callable[[float], float]
 ) -> list[tuple[float, float]]:
-    """Return the questions a day between which `one` costs no more than `other`, range by range.
+    """Return the questions a day between which `one` costs no more than `other`, by range.
 
     The first begins at the break-even; the end of the last one is infinite if none is found.
     """
     found: list[tuple[float, float]] = []
     first: float | None = None
     before = 1.0
-    for step in range(round(_STEPS * math.log10(MOST)) + 1):
+    for step in range(round(_STEPS * math.log10(MAX_QUESTIONS)) + 1):
         at = 10 ** (step / _STEPS)
         low = one(at) <= other(at)
         if low and first is None:
@@ -264,7 +264,7 @@ def _border(low: float, high: float, holds: Callable[[float], bool]) -> tuple[fl
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """How a question's price changes with one input.
+    """The sensitivity of a question's price to one input.
 
     Attributes:
         low, high: dollars with half of the input and with twice of it, or between the bounds that
@@ -279,7 +279,7 @@ class Sensitivity:
 def sensitivities(
     hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float
 ) -> Sequence[Sensitivity]:
-    """Half and twice of each input, the others as they are; the largest change first."""
+    """Vary each input to half and twice, one at a time; the largest change first."""
 
     def price(
         h: Hardware = hardware, s: Speeds = speeds, u: Usage = usage, k: float = kwh

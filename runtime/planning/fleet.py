@@ -1,4 +1,4 @@
-"""Many machines that run programs: routing, shards, processes, and what came of it.
+"""A simulated fleet of machines that run programs: routing, shards, processes, results.
 
 Machines meet only where a conversation is given to one, so a fleet is cut into shards that are
 simulated apart, on as many processes as there are cores; the result depends on the seed alone.
@@ -30,7 +30,7 @@ GOALS = 2.0, 0.1  # seconds of TTFT and TPOT that goodput asks for, as of `bench
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is simulated.
+    """The inputs of a simulation.
 
     Attributes:
         forecaster, seen: a model on a machine, and what this one was seen to do beside it.
@@ -69,13 +69,13 @@ class Scenario:
 
     @property
     def shards(self) -> int:
-        """Parts of the fleet that are simulated apart."""
+        """Parts of the fleet that are simulated separately."""
         return min(SHARDS, self.machines)
 
 
 @dataclass
 class Result:
-    """What a fleet did.
+    """The results of a fleet.
 
     Attributes:
         seconds: from the first arrival to the last end.
@@ -87,18 +87,18 @@ class Result:
     tally: Tally
 
     def quantile(self, what: str, share: float) -> float:
-        """Of ``ttft``, ``tpot`` or ``finished``, in seconds."""
+        """Return a quantile of ``ttft``, ``tpot`` or ``finished``, in seconds."""
         values = np.frombuffer(getattr(self.tally, what), np.float32)
         return float(np.quantile(values, share)) if len(values) else 0.0
 
     @property
     def requests(self) -> int:
-        """That were answered."""
+        """Requests that were answered."""
         return len(self.tally.ttft)
 
     @property
     def tokens_per_s(self) -> float:
-        """Written ones."""
+        """Written tokens a second."""
         return self.tally.written / self.seconds
 
     @property
@@ -113,18 +113,18 @@ class Result:
 
     @property
     def used(self) -> float:
-        """Share of the machines' time in which they worked."""
+        """Share of the machines' time in use."""
         tally = self.tally
         return (tally.busy_s + tally.host_s) / (self.seconds * self.scenario.machines)
 
     @property
     def kv_mean(self) -> float:
-        """Bytes of KV caches of a machine, while it works, on average."""
+        """Mean bytes of KV caches of a working machine."""
         return self.tally.kv_s / max(1e-9, self.tally.busy_s + self.tally.host_s)
 
     @property
     def bounds(self) -> dict[str, float]:
-        """Share of the machines' time by what bounds it; ``host`` and ``idle`` among them."""
+        """Share of the machines' time by bound; ``host`` and ``idle`` among them."""
         whole = self.seconds * self.scenario.machines
         found = {name: s / whole for name, s in sorted(self.tally.bound_s.items())}
         found["host"] = self.tally.host_s / whole
@@ -133,7 +133,7 @@ class Result:
 
 
 def simulate(scenario: Scenario, processes: int | None = None) -> Result:
-    """Run it; processes: by default one for each core, where that pays."""
+    """Simulate a scenario; processes: by default one for each core, where that pays."""
     shards = scenario.shards
     count = processes if processes is not None else min(shards, os.cpu_count() or 1)
     if scenario.count < 2000 and processes is None:
@@ -153,7 +153,7 @@ def simulate(scenario: Scenario, processes: int | None = None) -> Result:
 
 
 def run_shard(scenario: Scenario, number: int) -> Tally:
-    """Every so many-th machine, and its conversations, likewise."""
+    """Simulate every so many-th machine, and its conversations, likewise."""
     clock = _clock(scenario)
     machines = [
         SimulatedMachine(clock, scenario.policy, scenario.goals, exact=scenario.exact)
@@ -173,7 +173,7 @@ _CLOCKS: list[tuple[Forecaster, Corrections, Clock]] = []  # of this process: th
 
 
 def _clock(scenario: Scenario) -> Clock:
-    """The clock of this model on this machine; what it has looked up serves all shards."""
+    """Return the clock of this model on this machine; its cache serves all shards."""
     for forecaster, seen, clock in _CLOCKS:
         if forecaster == scenario.forecaster and seen == scenario.seen:
             return clock
@@ -184,12 +184,12 @@ def _clock(scenario: Scenario) -> Clock:
 
 
 def _machines(scenario: Scenario, number: int) -> range:
-    """Numbers of a shard's machines."""
+    """Return the numbers of a shard's machines."""
     return range(number, scenario.machines, scenario.shards)
 
 
 def _count(scenario: Scenario, number: int) -> int:
-    """Conversations of a shard: each machine's part of them."""
+    """Return the conversations of a shard: each machine's part of them."""
     whole = len(scenario.programs) if scenario.in_order else scenario.count
     of_each = (len(range(m, whole, scenario.machines)) for m in _machines(scenario, number))
     return sum(of_each)
@@ -207,7 +207,7 @@ def _programs(scenario: Scenario, number: int) -> Iterator[Program]:
 
 
 def _arrivals(scenario: Scenario, number: int) -> Iterator[float]:
-    """Poisson processes of the shards are together one of the whole rate."""
+    """Draw arrivals: the shards' Poisson processes together are one of the whole rate."""
     seed = scenario.seed * 65_537 + number
     part = len(_machines(scenario, number)) / scenario.machines
     return arrivals(_count(scenario, number), scenario.rate * part, seed)
@@ -220,7 +220,7 @@ def _choose(
     turns: Iterator[SimulatedMachine],
     at: float,
 ) -> SimulatedMachine:
-    """Which machine gets the conversation that comes at this time."""
+    """Choose the machine for a conversation that arrives at this time."""
     if len(machines) == 1:
         return machines[0]
     if route == "turns":

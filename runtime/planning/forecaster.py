@@ -1,4 +1,4 @@
-"""A model on a machine as the latency model sees both: how long a pass takes, how much fits."""
+"""The latency and memory forecast of a model on a machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .cost import Speeds, Usage
 if TYPE_CHECKING:
     from ..engine.engine import Engine
 
-MOST_CONTEXT = 1 << 24  # tokens of a step
+MAX_CONTEXT = 1 << 24  # tokens of a step
 
 
 @dataclass(frozen=True)
@@ -49,31 +49,31 @@ class Forecaster:
 
     @property
     def active(self) -> float:
-        """Weights that a token takes."""
+        """Weights used by a token."""
         return self.cost.token_weights + self.cost.head_weights
 
     def mixed_s(self, parts: Sequence[Part]) -> float:
-        """Seconds of a pass with rows of several sequences, as the scheduler expects them."""
+        """Return the expected seconds of a pass with rows of several sequences."""
         return expect_mixed(self.cost, self.machine, self.reached, self.passes, parts).seconds
 
     def phase_s(self, tokens: int, start: int, batch: int = 1) -> float:
-        """Seconds of a phase of one sequence, or of `batch` alike."""
+        """Return the seconds of a phase of one sequence, or of `batch` equal ones."""
         found = estimate(
             self.cost, self.machine, self.reached, self.passes, tokens, start, batch=batch
         )
         return found.seconds
 
     def speeds(self, usage: Usage) -> Speeds:
-        """Tokens a second of what is computed of prompts, and of a decode behind them.
+        """Return tokens a second of computed prompts, and of a decode behind them.
 
         Raises:
             SettingError: a step has more tokens than any context.
         """
         context = max(1, round(usage.input / usage.steps))
-        if context > MOST_CONTEXT:  # pass by pass, that would take for ever
+        if context > MAX_CONTEXT:  # pass by pass, that would take for ever
             raise SettingError(
                 f"a step of a question has {context:,} tokens of input, more than any context "
-                f"({MOST_CONTEXT:,}); give the tokens of one question, and how many steps it has"
+                f"({MAX_CONTEXT:,}); give the tokens of one question, and how many steps it has"
             )
         tokens = max(1, round(usage.computed / usage.steps))
         prefill = tokens / self.phase_s(tokens, max(0, context - tokens))
@@ -82,11 +82,11 @@ class Forecaster:
         return Speeds(prefill, decode, f"predicted, {self.basis}{doubt}")
 
     def with_machine(self, machine: MachineProfile) -> Forecaster:
-        """The same model and shares on other limits."""
+        """Return the forecast of the same model and efficiency on other limits."""
         return replace(self, machine=machine)
 
     def with_kv(self, kv: KVFormat) -> Forecaster:
-        """The same with a cache in another format, at the same shares of the limits."""
+        """Return the forecast with a cache in another format, at the same efficiency."""
         if kv == self.kv:
             return self
         was, now = (page_bytes(one, 1, 1, self.cost.head_dim) / PAGE for one in (self.kv, kv))
@@ -99,7 +99,7 @@ class Forecaster:
 
 
 def of_engine(engine: Engine, found: calibration.Calibration) -> Forecaster:
-    """The model of a loaded engine with what was measured of it."""
+    """Return the forecast of a loaded engine, with its calibration."""
     cost = replace(engine.loaded.cost, expert_diversity=found.expert_diversity)
     return Forecaster(
         engine.model.name,
@@ -115,7 +115,7 @@ def of_engine(engine: Engine, found: calibration.Calibration) -> Forecaster:
 def of_name(
     name: str, machine: MachineProfile, kv: KVFormat = "bf16", reached: Efficiency | None = None
 ) -> Forecaster | None:
-    """A model by alias or as ``synthetic:SHAPE:TYPE``, before it is downloaded or written.
+    """Return the forecast of a model by alias or as ``synthetic:SHAPE:TYPE``, without its file.
 
     reached: what kernels reach of the limits; by default as the calibration of just this model on
     this machine says, or what is usual.
@@ -137,10 +137,10 @@ def of_name(
             f"{', '.join(TARGETS)}"
         )
     cost = cost_of(known, TARGETS[machine.target].lanes, kv)
-    kept = calibration.load(calibration.path_of(cost, machine, kv)) if reached is None else None
-    if kept is not None:
-        cost = replace(cost, expert_diversity=kept.expert_diversity)
-        return Forecaster(name, cost, machine, kept.efficiency, kept.passes, kv, "calibration")
+    saved = calibration.load(calibration.path_of(cost, machine, kv)) if reached is None else None
+    if saved is not None:
+        cost = replace(cost, expert_diversity=saved.expert_diversity)
+        return Forecaster(name, cost, machine, saved.efficiency, saved.passes, kv, "calibration")
     basis = "usual" if reached is None else "given"
     return Forecaster(name, cost, machine, reached or USUAL, usual_passes(cost), kv, basis)
 

@@ -1,4 +1,4 @@
-"""One machine that runs programs: the engine's policy, with the latency model as the clock.
+"""One simulated machine that runs programs: the engine's policy, timed by the latency model.
 
 Between two events nothing happens: the clock jumps from the end of a pass to the next one's. Where
 only decodes are left, and nobody is to come before, many passes are one jump; a prompt that is
@@ -28,14 +28,14 @@ from .tally import Tally
 if TYPE_CHECKING:
     from ...traces.events import PassEnd
 
-MOST_JUMP = 4096  # passes of one jump
+MAX_JUMP = 4096  # passes of one jump
 _SOON = 1e-9  # seconds: when one got memory at the very beginning; 0 is never
 REQUEST_S = 2e-3  # from a request to its first wait for a pass: template, tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What of an engine may be set.
+    """The settings of a simulated engine.
 
     Attributes:
         deadline_s: see `PassPolicy`.
@@ -59,13 +59,13 @@ class _Cache:
     pages: int = 0
 
     def ready(self, start: int, end: int, *, undo: bool = False) -> bool:
-        """See `CacheView`."""
+        """Return whether positions up to `end` have pages: see `CacheView`."""
         return end <= self.pages * PAGE
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """Rows of a conversation that are to be computed."""
+    """Rows of a conversation to compute."""
 
     sequence: _Conversation
     start: int = 0
@@ -75,32 +75,32 @@ class _Request:
 
 @dataclass(slots=True, eq=False)
 class _Conversation:
-    """A conversation on the machine. It has one request at a time, so it is what waits, too."""
+    """A conversation on the machine. It has one request at a time, so it is also what waits."""
 
     program: Program
     arrived: float
     context: int
     number: int
-    """By which it came."""
+    """Order of arrival."""
     borrowed: int
-    """Pages of a beginning that is shared."""
+    """Pages of a shared prefix."""
     cache: _Cache = field(default_factory=_Cache)
     request: _Request = field(init=False)
     at: int = 0
-    """Which of its requests."""
+    """Index of its current request."""
     n_cached: int = 0
     total: int = 0
     left: int = 0
     """Tokens of the reply."""
     decodes: bool = False
     resumes: bool = False
-    """In the midst of a reply, once its tokens are computed again."""
+    """In the middle of a reply, once its tokens are recomputed."""
     work: float = 0.0
     """Seconds of the prompt's rest."""
     began: float = 0.0
-    asked: float = 0.0
+    requested: float = 0.0
     first: float = 0.0
-    """When its first token was there."""
+    """Time of its first token."""
     admitted: float = 0.0
 
     def __post_init__(self) -> None:
@@ -108,12 +108,12 @@ class _Conversation:
 
 
 def _seniority(sequence: _Conversation) -> tuple[bool, float, int]:
-    """Never the same of two: many ask at once in virtual time, and would wait for each other."""
-    return *seniority(sequence.admitted, sequence.asked), sequence.number
+    """Return a unique rank: many arrive at the same virtual time, and would deadlock otherwise."""
+    return *seniority(sequence.admitted, sequence.requested), sequence.number
 
 
 def _frees(one: _Conversation, pending: _Conversation) -> bool:
-    """Whether one has pages that could be another's: its own, or of a beginning of others."""
+    """Return whether one has pages to release: its own, or of others' shared prefixes."""
     others = one.cache.pages > 0 and one.program.group != pending.program.group
     return one is not pending and (others or one.cache.pages > one.borrowed)
 
@@ -150,9 +150,9 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self._resting: OrderedDict[_Conversation, None] = OrderedDict()  # those that keep pages
         self._page_bytes = clock.forecaster.cost.kv_bytes * PAGE
         self._used = 0  # pages
-        self._most = math.inf
+        self._max_pages = math.inf
         if policy.memory is not None and self._page_bytes:
-            self._most = policy.memory // self._page_bytes
+            self._max_pages = policy.memory // self._page_bytes
         self._decoding = 0
         self._rooms: dict[tuple[int, int, int, int], tuple[int, PassEnd]] = clock.rooms.setdefault(
             policy.deadline_s, {}
@@ -165,13 +165,13 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         return self.clock
 
     @property
-    def _most_rows(self) -> int:
+    def _max_rows(self) -> int:
         return self.clock.chunk + self.policy.parallel
 
     def _now(self) -> float:
         return self.now
 
-    def _somebody_decodes(self) -> bool:
+    def _any_decodes(self) -> bool:
         return self._decoding > 0
 
     def _expecting(self, picked: _Picked) -> Callable[[Sequence[Part]], float]:
@@ -195,11 +195,11 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         if pages <= 0:
             return 0
         wanted = self._used + promised + pages
-        if wanted > self._most:
-            self._evict(wanted - self._most)
+        if wanted > self._max_pages:
+            self._evict(wanted - self._max_pages)
             self._forget(pending, promised + pages)
             self._preempt(pending, promised + pages, picked)
-        if self._used + promised + pages <= self._most:
+        if self._used + promised + pages <= self._max_pages:
             pending.admitted = pending.admitted or max(self.now, _SOON)
             return pages
         if not picked and not any(_frees(one, pending) for one in self._waiting):
@@ -207,13 +207,13 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         return None
 
     def _urgency(self, pending: _Conversation) -> float:
-        """The same as the policy has it; a prompt's work is looked up once."""
+        """Return the policy's urgency; a prompt's work is computed once."""
         return urgency(pending.work, self.now - pending.began)
 
     def _room(
         self, picked: _Picked, prompts: list[_Conversation], left: int
     ) -> tuple[int, PassEnd]:
-        """The same as the policy has it; looked up where it was asked for before."""
+        """Return the policy's room for rows, cached."""
         ones = len(picked)
         behind = sum(one.request.start for one, _ in picked)
         key = ones, middle(behind // ones) if ones else 0, middle(prompts[0].request.start), left
@@ -227,22 +227,22 @@ class SimulatedMachine(PassPolicy[_Conversation]):
     # --- memory
 
     def _evict(self, pages: float) -> None:
-        """Take pages from conversations that pause, the one that was used longest ago first."""
+        """Evict pages of paused conversations, the least recently used first."""
         while pages > 0 and self._resting:
             sequence, _ = self._resting.popitem(last=False)
             pages -= self._let_go(sequence)
             self.tally.evicted += 1
 
     def _forget(self, pending: _Conversation, pages: int) -> None:
-        """Where so many are missing: shared beginnings that nobody goes on from are let go."""
-        if self._used + pages > self._most:
+        """Evict shared prefixes that no conversation uses, where so many pages are missing."""
+        if self._used + pages > self._max_pages:
             used = {one.program.group for one in self._waiting if one.cache.pages}
             for group in self._common.keys() - used - {pending.program.group}:
                 self._used -= self._common.pop(group)
                 del self._known[group]
 
     def _preempt(self, pending: _Conversation, pages: int, picked: _Picked) -> None:
-        """Take pages from those that got theirs later; they compute their tokens again."""
+        """Preempt conversations that got pages later; they recompute their tokens."""
         mine, inside = _seniority(pending), {one for one, _ in picked}
         later = [
             one
@@ -250,7 +250,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
             if _frees(one, pending) and one not in inside and _seniority(one) > mine
         ]
         for victim in sorted(later, key=_seniority, reverse=True):
-            if self._used + pages <= self._most:
+            if self._used + pages <= self._max_pages:
                 return
             self._let_go(victim)
             self.tally.preempted += 1
@@ -264,7 +264,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         return pages
 
     def _take(self, sequence: _Conversation, end: int) -> None:
-        """Give it pages for so many positions; those that are shared are counted once."""
+        """Allocate pages for so many positions; shared ones are counted once."""
         pages = -(-end // PAGE)
         if pages > sequence.cache.pages:
             new = max(pages - sequence.borrowed, 0) - max(
@@ -283,12 +283,12 @@ class SimulatedMachine(PassPolicy[_Conversation]):
     # --- requests
 
     def arrive(self, program: Program, at: float) -> None:
-        """A conversation begins."""
-        self.tally.asked += 1
+        """Start a conversation."""
+        self.tally.arrived += 1
         self.tally.first_s = min(self.tally.first_s, at)
         shares = self.policy.share and program.group >= 0
         borrowed = program.shared // PAGE if shares else 0
-        sequence = _Conversation(program, at, self.policy.context, self.tally.asked, borrowed)
+        sequence = _Conversation(program, at, self.policy.context, self.tally.arrived, borrowed)
         if program.length >= self.policy.context:
             self.tally.failed += 1
             return
@@ -304,17 +304,17 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         heapq.heappush(self._events, (at, self._number, sequence))
 
     def _due(self) -> None:
-        """Requests whose time has come."""
+        """Release the requests whose time has come."""
         while self._events and self._events[0][0] <= self.now:
             at, _, sequence = heapq.heappop(self._events)
-            sequence.asked = at
+            sequence.requested = at
             if len(self._waiting) < self.policy.parallel:
                 self._begin(sequence)
             else:
                 self._queue.append(sequence)
 
     def _begin(self, sequence: _Conversation) -> None:
-        """A request gets its place: what is known of its prompt is taken over."""
+        """Admit a request, with the cached part of its prompt."""
         self._resting.pop(sequence, None)
         program = sequence.program
         request = program.requests[sequence.at]
@@ -325,11 +325,11 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         sequence.decodes, sequence.request.outputs, sequence.admitted = False, 1, 0.0
         self.tally.adopted += sequence.n_cached
         self._adopt(sequence)
-        sequence.began = max(self.now, sequence.asked + REQUEST_S)
+        sequence.began = max(self.now, sequence.requested + REQUEST_S)
         self._waiting.append(sequence)
 
     def _adopt(self, sequence: _Conversation) -> None:
-        """Take over what others know of a beginning that is shared."""
+        """Adopt the cached part of a shared prefix."""
         program = sequence.program
         if self.policy.share and program.group >= 0:
             known = min(self._known.get(program.group, 0), program.shared, sequence.total - 1)
@@ -337,9 +337,9 @@ class SimulatedMachine(PassPolicy[_Conversation]):
                 self.tally.adopted += known - sequence.n_cached
                 sequence.n_cached = known
                 sequence.cache.pages = max(sequence.cache.pages, known // PAGE)
-        self._ask(sequence)
+        self._submit(sequence)
 
-    def _ask(self, sequence: _Conversation) -> None:
+    def _submit(self, sequence: _Conversation) -> None:
         sequence.request.start = sequence.n_cached
         sequence.request.ids = range(sequence.total - sequence.n_cached)
         left = len(sequence.request.ids)
@@ -348,7 +348,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
     # --- passes
 
     def advance(self, until: float) -> None:
-        """Run passes until the clock is there; the last one may end later."""
+        """Run passes until the clock reaches `until`; the last one may end later."""
         while self.now < until:
             self._due()
             if not self._waiting:
@@ -411,34 +411,34 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         tally.kv_s += used * times * each
 
     def _jump(self, picked: _Picked, seconds: float, until: float) -> int:
-        """How many passes alike follow, this one among them: nobody comes, ends or overtakes."""
-        most = MOST_JUMP
+        """Return how many equal passes follow, this one included: no arrival, end or reorder."""
+        limit = MAX_JUMP
         prompts = 0
         for one, count in picked:
             if one.decodes:
-                most = min(most, one.left, one.cache.pages * PAGE - one.n_cached)
+                limit = min(limit, one.left, one.cache.pages * PAGE - one.n_cached)
             else:
                 prompts += 1
                 # The last part, and the first behind a border of what counts as alike, by itself.
-                most = min(most, (len(one.request.ids) - 1) // count, 32)
+                limit = min(limit, (len(one.request.ids) - 1) // count, 32)
                 if count >= self.clock.chunk or prompts > 1:
                     return 1
-                if math.isfinite(self._most):  # only the first of the passes was asked for memory
-                    pages = one.cache.pages + self._most - self._used
-                    most = min(most, int(pages * PAGE - one.n_cached) // count)
+                if math.isfinite(self._max_pages):  # only the first pass requested memory
+                    pages = one.cache.pages + self._max_pages - self._used
+                    limit = min(limit, int(pages * PAGE - one.n_cached) // count)
         if prompts and len(self._waiting) > len(picked):
-            most = 1 if most <= 1 or self._overtaken(picked, seconds) else min(most, 4)
-        if most <= 1:
+            limit = 1 if limit <= 1 or self._overtaken(picked, seconds) else min(limit, 4)
+        if limit <= 1:
             return 1
         each = seconds + self.clock.host_s(len(picked))
         if self._events:
             until = min(until, self._events[0][0])
         if math.isfinite(until):
-            most = min(most, max(1, math.ceil((until - self.now) / each)))
-        return max(1, most)
+            limit = min(limit, max(1, math.ceil((until - self.now) / each)))
+        return max(1, limit)
 
     def _overtaken(self, picked: _Picked, seconds: float) -> bool:
-        """Whether another prompt may be more urgent within some passes."""
+        """Return whether another prompt may become more urgent within some passes."""
         leader = next(one for one, _ in picked if not one.decodes)
         inside = {one for one, _ in picked}
         mine = self._urgency(leader)
@@ -446,7 +446,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         return min(rest, default=math.inf) - mine < AGING * 5 * seconds
 
     def _again(self, sequence: _Conversation) -> None:
-        """It asks anew: for what it has not found meanwhile."""
+        """Request again what it has not found meanwhile."""
         if sequence.at >= len(sequence.program.requests):  # it failed
             self._let_go(sequence)
             self._leave(sequence)
@@ -457,7 +457,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self._adopt(sequence)
 
     def _computed(self, sequence: _Conversation, count: int) -> None:
-        """A pass had so many of its rows."""
+        """Record that a pass computed so many of its rows."""
         self._take(sequence, sequence.n_cached + count)
         sequence.n_cached += count
         if sequence.decodes:
@@ -479,18 +479,18 @@ class SimulatedMachine(PassPolicy[_Conversation]):
                 more = max(0, pages - self._common.get(program.group, 0))
                 self._common[program.group] = self._common.get(program.group, 0) + more
                 self._used += more
-        self._ask(sequence)
+        self._submit(sequence)
         if sequence.n_cached >= sequence.total:
             self._answers(sequence)
 
     def _answers(self, sequence: _Conversation) -> None:
-        """Its prompt is computed: its first token is there."""
+        """Start the reply: the prompt is computed and the first token known."""
         if sequence.resumes:
             sequence.resumes, sequence.decodes, sequence.request.ids = False, True, range(1)
             self._decoding += 1
             return
         sequence.first = self.now
-        self.tally.ttft.append(self.now - sequence.asked)
+        self.tally.ttft.append(self.now - sequence.requested)
         self.tally.written += 1
         sequence.left -= 1
         if sequence.left <= 0:
@@ -502,14 +502,14 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self._decoding += 1
 
     def _replied(self, sequence: _Conversation) -> None:
-        """Its last token is there."""
+        """Finish the reply."""
         request = sequence.program.requests[sequence.at]
         self._decoding -= 1
         tpot = 0.0
         if request.reply > 1:
             tpot = (self.now - sequence.first) / (request.reply - 1)
             self.tally.tpot.append(tpot)
-        met = sequence.first - sequence.asked <= self.goals[0] and tpot <= self.goals[1]
+        met = sequence.first - sequence.requested <= self.goals[0] and tpot <= self.goals[1]
         self.tally.good += met
         self.tally.last_s = self.now
         sequence.at += 1
@@ -528,7 +528,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self._later(self.now + sequence.program.requests[sequence.at].pause_s, sequence)
 
     def _leave(self, sequence: _Conversation) -> None:
-        """Its place is free for the next one."""
+        """Free its place for the next one."""
         self._waiting.remove(sequence)
         if self._queue:
             self._begin(self._queue.pop(0))

@@ -1,4 +1,4 @@
-"""The plan as a page, and pictures of plans and prices: what each chart and table shows."""
+"""The plan's page, and charts of plans and prices."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _COLORS = {"host": "s4", "idle": "idle"}  # of what is no bound
 
 @dataclass
 class Plan:
-    """What a page shows."""
+    """The contents of a page."""
 
     title: str
     about: Sequence[str]
-    """What was assumed, in lines."""
+    """Assumptions, one a line."""
     base: Result
-    """The scenario as it was asked for."""
+    """The requested scenario."""
     hardware: Hardware
     kwh: float
     rows: Sequence[tuple[str, Result]]
-    """That and others, by name."""
+    """The scenario and its variants, by name."""
     sweep: str = ""
     changes: Sequence[Change] = ()
     compared: Sequence[Compared] = ()
@@ -63,7 +63,7 @@ def row(name: str, result: Result, plan: Plan) -> list[str]:
 
 
 def _short(value: float) -> str:
-    """Return three digits, and no exponent."""
+    """Format three digits, without an exponent."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
@@ -90,7 +90,7 @@ def plan_page(plan: Plan) -> str:
 
 
 def sweep_svg(plan: Plan) -> str:
-    """Return latencies and use over what was swept, as a file."""
+    """Return latencies and use over the swept setting, as a file."""
     return side_by_side(*_sweep(plan))
 
 
@@ -157,7 +157,7 @@ def _changes(plan: Plan) -> tuple[Bars, Bars]:
 
 
 def validation(compared: Sequence[Compared]) -> Bars:
-    """Return errors of the simulation beside their goals."""
+    """Return the errors of the simulation and their goals."""
     bars = []
     for one in compared:
         for n, (name, error, goal) in enumerate(one.errors()):
@@ -173,7 +173,7 @@ def cost_svg(
     usage: Usage,
     about: str,
 ) -> str:
-    """Return dollars a month over questions a day, and what changes a question's price, as a file.
+    """Return dollars a month over questions a day, and a price's sensitivities, as a file.
 
     Args:
         choices: what is compared, the own machine first.

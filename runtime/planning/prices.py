@@ -44,7 +44,7 @@ class ApiPrice:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A machine and what it costs: bought (`price`) or rented (`hourly`).
+    """A machine and its price: bought (`price`) or rented (`hourly`).
 
     Attributes:
         price, years: to buy it, and until it is written off.
@@ -101,11 +101,11 @@ class PriceBook:
     apis: Mapping[str, ApiPrice]
 
     def age(self, today: datetime.date | None = None) -> int:
-        """Days since they were looked through."""
+        """Return the days since the last check."""
         return ((today or datetime.date.today()) - self.checked).days
 
     def machine(self, name: str) -> Hardware:
-        """The hardware of this name.
+        """Return the hardware of this name.
 
         Raises:
             SettingError: there is none; names those that there are.
@@ -117,7 +117,7 @@ class PriceBook:
 
 
 def load_prices(path: str | Path | None = None) -> PriceBook:
-    """The defaults, with the entries of a file in place of those of the same name.
+    """Return the defaults, with a file's entries in place of those of the same name.
 
     Raises:
         SettingError: the file cannot be read, or a field is not what it should be; names it.
@@ -202,7 +202,7 @@ def _check_known(given: Mapping[str, Any], known: Mapping[str, Any], where: str)
 
 
 def _check(hint: Any, value: Any, what: str) -> None:
-    """Raise unless a value is of the type of its field; numbers are from 0."""
+    """Raise unless a value has its field's type; numbers are not negative."""
     if get_origin(hint) is UnionType:  # with None, which no file can say
         hint = get_args(hint)[0]
     if choices := get_args(hint):

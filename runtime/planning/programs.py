@@ -1,4 +1,4 @@
-"""Programs: what conversations ask of an engine, from traces or made up.
+"""Programs: the requests of conversations, from traces or generated.
 
 A program is a chain of requests. Each brings some tokens behind all that came before, gets a reply
 of some tokens, and is followed by a pause: a tool, or a person. Programs that begin alike share
@@ -19,7 +19,7 @@ from ..replay.workload import run_of, work_items
 if TYPE_CHECKING:
     from ...traces.reader import Trace
 
-MOST_REQUESTS = 1000  # of a made-up conversation, on average: no context holds more
+MAX_REQUESTS = 1000  # of a made-up conversation, on average: no context holds more
 
 
 class Request(NamedTuple):
@@ -64,7 +64,7 @@ class Program:
 
 
 def of_trace(trace: Trace, group: int = 0) -> list[Program]:
-    """A program for each run of a trace.
+    """Return a program for each run of a trace.
 
     A trace does not say where beginnings part: half of the first prompt is taken as shared, of the
     first run's or of its own, whichever is smaller.
@@ -97,7 +97,7 @@ def of_trace(trace: Trace, group: int = 0) -> list[Program]:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Made-up programs, drawn by chance: means of what they do.
+    """The distribution of generated programs: means of what they do.
 
     Attributes:
         shared: tokens of the system prompt, which all have in common.
@@ -119,17 +119,17 @@ class Mix:
         for name in ("new", "reply", "requests", "every"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.requests > MOST_REQUESTS:
-            raise SettingError(f"requests must be at most {MOST_REQUESTS:,}, not {self.requests:,}")
+        if self.requests > MAX_REQUESTS:
+            raise SettingError(f"requests must be at most {MAX_REQUESTS:,}, not {self.requests:,}")
         if self.shared < 0 or self.tool_s < 0 or self.person_s < 0:
             raise SettingError("shared tokens and pauses must be at least 0")
 
     def draw(self, count: int, seed: int) -> Iterator[Program]:
-        """So many of them, the same for the same seed."""
-        chance, most = random.Random(seed), 10 * self.requests  # one of some 20,000 has more
+        """Draw so many programs, the same for the same seed."""
+        chance, limit = random.Random(seed), 10 * self.requests  # one of some 20,000 has more
         for _ in range(count):
             n = 1 + int(chance.expovariate(1.0 / (self.requests - 0.5)))
-            n = min(most, n) if self.requests > 1 else 1
+            n = min(limit, n) if self.requests > 1 else 1
             requests = []
             for at in range(n):
                 pause = chance.expovariate(1.0 / self.tool_s) if at and self.tool_s else 0.0
@@ -146,7 +146,7 @@ _LOG_MEAN_4 = 0.5 * 3 / math.log(4)
 
 
 def arrivals(count: int, rate: float, seed: int) -> Iterator[float]:
-    """Seconds at which conversations begin: a Poisson process; all at once where rate is 0."""
+    """Return the start times of conversations in s: a Poisson process; all 0 where rate is 0."""
     chance, at = random.Random(seed * 7919 + 1), 0.0
     for _ in range(count):
         if rate > 0:
@@ -155,7 +155,7 @@ def arrivals(count: int, rate: float, seed: int) -> Iterator[float]:
 
 
 def repeated(programs: Sequence[Program], count: int, seed: int) -> Iterator[Program]:
-    """So many programs, drawn from some that were recorded."""
+    """Draw so many of the recorded programs."""
     if not programs:
         raise SettingError("there are no programs to simulate: the traces have no requests")
     chance = random.Random(seed * 104_729 + 5)

@@ -1,4 +1,4 @@
-"""What a simulated machine did, or several together."""
+"""Statistics of one or several simulated machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """What a machine did.
+    """The statistics of a machine.
 
     Attributes:
         ttft, tpot: seconds, of each request; tpot of those with more than one token.
@@ -27,7 +27,7 @@ class Tally:
     ttft: array[float] = field(default_factory=lambda: array("f"))
     tpot: array[float] = field(default_factory=lambda: array("f"))
     finished: array[float] = field(default_factory=lambda: array("f"))
-    asked: int = 0
+    arrived: int = 0
     done: int = 0
     failed: int = 0
     good: int = 0
@@ -47,7 +47,7 @@ class Tally:
     bound_s: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: Tally) -> None:
-        """Take in what another machine did."""
+        """Add another machine's statistics."""
         self.ttft.extend(other.ttft)
         self.tpot.extend(other.tpot)
         self.finished.extend(other.finished)

@@ -1,4 +1,4 @@
-"""Profiles of use from what was recorded: traces, and rows of results with their usage."""
+"""Profiles of use from records: traces, and rows of results with their usage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .cost import Speeds
 
 GOOD = ("passed", "correct")  # fields of a row of results that say whether the answer is right
 DONE = ("answered", "ok", "done", "passed")  # values of `status` of a row that has neither
-_MOST = 1 << 53  # tokens of a question
+_MAX = 1 << 53  # tokens of a question
 _COUNTS = ("input_tokens", "cached_tokens", "output_tokens")
 _ATTEMPT = ("task", "model", "setting", "repeat")
 _OF_MAP = {"input_tokens": "prompt", "cached_tokens": "cached", "output_tokens": "generated"}
@@ -24,7 +24,7 @@ _OF_MAP = {"input_tokens": "prompt", "cached_tokens": "cached", "output_tokens":
 
 @dataclass
 class Recorded:
-    """What was seen of questions: sums.
+    """Sums over the recorded questions.
 
     Attributes:
         questions, answered: how many, and those whose answers are of use.
@@ -48,7 +48,7 @@ class Recorded:
 
     @property
     def speeds(self) -> Speeds | None:
-        """As they were recorded; None where times are not known."""
+        """The recorded speeds; None where times are not known."""
         if not (self.prefill_tokens and self.prefill_s and self.decode_tokens and self.decode_s):
             return None
         return Speeds(
@@ -56,7 +56,7 @@ class Recorded:
         )
 
     def add_trace(self, trace: Trace) -> None:
-        """Take in all runs of a trace."""
+        """Add all runs of a trace."""
         for run in trace.runs:
             if run.header is not None:
                 self.weights = run.header.model.parameters or self.weights
@@ -76,21 +76,21 @@ class Recorded:
                     passes = []
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """Take in a row of results; one without usage, such as one that failed, counts as asked."""
+        """Add a row of results; one without usage still counts as a question."""
         usage = row.get("usage") or {}
         if not isinstance(usage, Mapping):
             raise SettingError(f"usage must be an object, not {usage!r}")
         counts = [usage.get(name, usage.get(_OF_MAP[name], 0)) for name in _COUNTS]
         for name, count in zip(_COUNTS, counts, strict=True):
-            if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < _MOST:
+            if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < _MAX:
                 raise SettingError(f"usage.{name} must be a number of tokens, not {count!r}")
         self._add(*counts)
         steps = usage.get("steps", 0)
-        self.steps += steps if isinstance(steps, int) and 0 < steps < _MOST else 0
+        self.steps += steps if isinstance(steps, int) and 0 < steps < _MAX else 0
         # Of `map` a column of the questions may have that name, such as the text of the right one.
         verdicts = (row[name] for name in GOOD if name in row)
-        told = [one for one in verdicts if isinstance(one, bool | int | float | None)]
-        self.answered += bool(told[0]) if told else row.get("status", "answered") in DONE
+        known = [one for one in verdicts if isinstance(one, bool | int | float | None)]
+        self.answered += bool(known[0]) if known else row.get("status", "answered") in DONE
 
     def _add(self, prompt: int, cached: int, output: int) -> None:
         self.questions += 1
@@ -109,7 +109,7 @@ class Recorded:
 
 
 def own_seconds(phase: PhaseEvent, passes: Sequence[PassEvent]) -> float:
-    """What a phase takes of the machine's time: agents at once wait for each other meanwhile.
+    """Return a phase's seconds of machine time: concurrent agents wait for each other.
 
     Of passes with rows of others that is its share; of the time besides, in which they waited as
     it did, the part of one among as many.
@@ -128,7 +128,7 @@ def own_seconds(phase: PhaseEvent, passes: Sequence[PassEvent]) -> float:
 
 
 def read_recorded(paths: Iterable[Path]) -> Recorded:
-    """The sums of traces and of files of results, JSON lines with ``usage`` in each row.
+    """Sum traces and files of results, JSON lines with ``usage`` in each row.
 
     Raises:
         TraceError, SettingError: a file cannot be read, or has no questions with tokens in it.
@@ -154,8 +154,8 @@ def read_recorded(paths: Iterable[Path]) -> Recorded:
 
 
 def _standing(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, Any]]]:
-    """The rows with their numbers: of those of `eval`, which have a ``cell``, the last of each
-    attempt, and none that failed for technical reasons."""
+    """Return the numbered rows that count: for `eval`, with ``cell``, only the last of each
+    attempt, without technical failures."""
     last: dict[object, tuple[int, Mapping[str, Any]]] = {}
     for number, row in enumerate(rows, 1):
         attempt = tuple(str(row.get(name)) for name in _ATTEMPT)
@@ -166,7 +166,7 @@ def _standing(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str,
 
 
 def _rows(path: Path) -> Sequence[Mapping[str, Any]] | None:
-    """The rows of results; None if it is a trace, or no such file."""
+    """Return the rows of results; None if it is a trace, or no such file."""
     try:
         if not path.is_file():
             return None
@@ -188,7 +188,7 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]] | None:
 
 
 def _begins_trace(line: str) -> bool:
-    """Whether a first line is of a trace; rows of results may have a column ``event``, too."""
+    """Return whether a first line is of a trace; rows of results may have an ``event``, too."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):  # cut off

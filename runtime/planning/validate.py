@@ -1,4 +1,4 @@
-"""The forecast beside reality: agents at once on this machine, and the same programs simulated.
+"""Validation of the forecast: concurrent agents on this machine, and the same simulated.
 
 A clock is learned from other agents than those that are measured: what passes take, by what the
 latency model says of them, and what the host does between two.
@@ -35,12 +35,12 @@ GOALS = {"throughput": 0.10, "TTFT p50": 0.15, "TTFT p99": 0.30}
 """How far a forecast may be off."""
 HEAD = ("agents", "what", "measured", "min … max", "simulated", "error", "goal")
 _MEASURED = {"throughput", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"}
-_MOST = 1 << 40  # tokens of a request
+_MAX = 1 << 40  # tokens of a request
 
 
 @contextmanager
 def watching(engine: Engine) -> Iterator[list[Seen]]:
-    """The passes that the engine runs meanwhile, in their order."""
+    """Yield the passes that the engine runs in this context, in order."""
     runner, found, lock = engine.core.runner, list[Seen](), threading.Lock()
     times: list[tuple[tuple[Part, ...], float, float, float]] = []
     run = runner.run
@@ -70,7 +70,7 @@ def watching(engine: Engine) -> Iterator[list[Seen]]:
 
 
 def programs_of(load: Load) -> list[Program]:
-    """What the agents asked: their pauses and the sizes of their prompts and replies; no times.
+    """Return the agents' pauses and the sizes of their prompts and replies, without times.
 
     What was found of prompts is not taken from the run but for the length of the shared beginning.
     """
@@ -89,7 +89,7 @@ def programs_of(load: Load) -> list[Program]:
 
 @dataclass(frozen=True)
 class Round:
-    """Agents at once, measured: their programs, and what came of them by name."""
+    """A measured round of concurrent agents: their programs, and results by name."""
 
     agents: int
     programs: tuple[Program, ...]
@@ -97,7 +97,7 @@ class Round:
 
     @classmethod
     def of(cls, load: Load) -> Round:
-        """What came of a load."""
+        """Return the round of a load."""
         measured = {"throughput": load.written / load.seconds}
         for name in ("ttft", "tpot"):
             for label, share in (("p50", 0.5), ("p99", 0.99)):
@@ -105,13 +105,13 @@ class Round:
         return cls(len(load.jobs), tuple(programs_of(load)), measured)
 
     def as_json(self) -> str:
-        """A line of a file of rounds."""
+        """Return a line of a file of rounds."""
         programs = [[one.requests, one.shared, one.group, one.kept] for one in self.programs]
         return json.dumps([self.agents, programs, self.measured])
 
 
 def read_rounds(path: Path) -> list[Round]:
-    """The rounds of a file that `plan --validate --rounds FILE` has written.
+    """Read the rounds of a file that `plan --validate --rounds FILE` has written.
 
     Raises:
         SettingError: it is no such file.
@@ -138,7 +138,7 @@ def _round(agents: int, programs: list[Any], measured: dict[str, float]) -> Roun
 
 
 def _check(one: Round) -> None:
-    """Whether it can be simulated and compared: a file may say anything."""
+    """Check that it can be simulated and compared: a file may have any content."""
     good = one.agents > 0 and set(one.measured) == _MEASURED
     good &= all(0 <= value < math.inf for value in one.measured.values())
     good &= all(one.measured[name] > 0 for name in GOALS if good)
@@ -146,7 +146,7 @@ def _check(one: Round) -> None:
         good &= bool(program.requests) and isinstance(program.kept, bool)
         good &= isinstance(program.shared, int) and isinstance(program.group, int)
         good &= all(
-            0 <= pause < math.inf and 0 < new < _MOST and 0 < reply < _MOST
+            0 <= pause < math.inf and 0 < new < _MAX and 0 < reply < _MAX
             for pause, new, reply in program.requests
         )
     if not good or not one.programs:
@@ -166,7 +166,7 @@ class Compared:
     results: list[Result] = field(default_factory=list)
 
     def add(self, one: Round, forecaster: Forecaster, seen: Corrections) -> None:
-        """Simulate what was measured."""
+        """Simulate a measured round."""
         scenario = Scenario(
             forecaster, seen, programs=one.programs, in_order=True, exact=True, policy=Policy()
         )
@@ -174,35 +174,35 @@ class Compared:
         self.results.append(simulate(scenario, 1))
 
     def pairs(self) -> list[tuple[str, list[float], list[float]]]:
-        """What is compared: its name, measured and simulated, a value for each round."""
+        """Return the compared figures: name, measured and simulated, a value for each round."""
         found = []
         for name in self.rounds[0].measured:
             what, _, label = name.lower().partition(" p")
-            said = [
+            simulated = [
                 one.quantile(what, int(label) / 100) if label else one.tokens_per_s
                 for one in self.results
             ]
-            found.append((name, [one.measured[name] for one in self.rounds], said))
+            found.append((name, [one.measured[name] for one in self.rounds], simulated))
         return found
 
     def errors(self) -> list[tuple[str, float, float]]:
-        """Name, error of the median round, and how far it may be off."""
+        """Return name, error of the median round, and the tolerance."""
         return [
-            (name, statistics.median(said) / statistics.median(real) - 1.0, GOALS[name])
-            for name, real, said in self.pairs()
+            (name, statistics.median(simulated) / statistics.median(real) - 1.0, GOALS[name])
+            for name, real, simulated in self.pairs()
             if name in GOALS
         ]
 
     @property
     def met(self) -> bool:
-        """Whether all of them are as near as they should be."""
+        """Whether all errors are within their tolerance."""
         return all(abs(error) <= goal for _, error, goal in self.errors())
 
     def lines(self) -> list[list[str]]:
-        """Lines of a table."""
+        """Return the lines of a table."""
         found = []
-        for name, real, said in self.pairs():
-            middle, forecast = statistics.median(real), statistics.median(said)
+        for name, real, simulated in self.pairs():
+            middle, forecast = statistics.median(real), statistics.median(simulated)
             goal = GOALS.get(name)
             found.append(
                 [
@@ -219,7 +219,7 @@ class Compared:
 
 
 def compare(rounds: Sequence[Round], forecaster: Forecaster, seen: Corrections) -> list[Compared]:
-    """All rounds, by their number of agents."""
+    """Compare all rounds, by their number of agents."""
     found: dict[int, Compared] = {}
     for one in rounds:
         found.setdefault(one.agents, Compared(one.agents)).add(one, forecaster, seen)

@@ -1,4 +1,4 @@
-"""What would help: the same programs with one thing changed, and sweeps over one setting."""
+"""What-if analysis: the same programs with one change, and sweeps over a setting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Change:
-    """The same with one thing changed.
+    """A scenario with one thing changed.
 
     Attributes:
         name: what.
@@ -34,12 +34,12 @@ class Change:
 
     @property
     def gain(self) -> float:
-        """How much more work the machines could do: 0.1 for a tenth."""
+        """Relative gain in possible work: 0.1 for a tenth."""
         return 1.0 / self.busy - 1.0 if self.busy else 0.0
 
 
 def variants(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
-    """What can be changed of a scenario, by name."""
+    """Return the variants of a scenario, by name."""
     one, machine = scenario.forecaster, scenario.forecaster.machine
     cores = at_best(machine, machine.threads + 1)
     yield "one more core", replace(scenario, forecaster=one.with_machine(cores))
@@ -57,7 +57,7 @@ def variants(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
 
 
 def changes(base: Result, processes: int | None = None) -> list[Change]:
-    """Each variant, and what it gives."""
+    """Simulate each variant; return its gain."""
     found = []
     for name, scenario in variants(base.scenario):
         result = simulate(scenario, processes)
@@ -68,7 +68,7 @@ def changes(base: Result, processes: int | None = None) -> list[Change]:
 
 
 def _work(base: Result, other: Result) -> float:
-    """Machine-seconds of the base, for as many machines as the other has."""
+    """Return the machine-seconds of the base, for as many machines as the other has."""
     each = base.used * base.seconds * base.scenario.machines
     return each / other.scenario.machines
 
@@ -79,12 +79,12 @@ def sweep(
     change: Callable[[Scenario, str], Scenario],
     processes: int | None = None,
 ) -> list[tuple[str, Result]]:
-    """The scenario with each of some values of a setting."""
+    """Simulate the scenario for each value of a setting."""
     return [(value, simulate(change(scenario, value), processes)) for value in values]
 
 
 def bottleneck(result: Result, tried: Sequence[Change] = ()) -> str:
-    """In a sentence, what takes most of the machines' time, and what of `tried` helps most."""
+    """Describe what takes most of the machines' time, and what of `tried` helps most."""
     bounds = result.bounds
     tally = result.tally
     if not result.requests:

@@ -1,1 +1,1 @@
-"""Models in smaller types: which type each tensor gets, and how it is made."""
+"""Quantization of models: the type of each tensor, and the conversion."""

@@ -1,4 +1,4 @@
-"""Importance matrices (`triplepoint make imatrix`): how much each column of weights matters.
+"""Importance matrices: the weight of each column of a matrix, from `triplepoint make imatrix`.
 
 Two forms are read: GGUF files (tensors NAME.in_sum2 and NAME.counts: sums of the squares of what
 entered the product, and how many rows were summed), and the older binary ones of llama.cpp:
@@ -20,11 +20,11 @@ from ..gguf.open import open_gguf
 from ..gguf.types import MAGIC, GGMLType
 
 FLOOR = 1e-4  # of the mean: a column that nothing entered still has to come back
-_MOST_VALUES = 1 << 28
+_MAX_VALUES = 1 << 28
 
 
 class Importance:
-    """The file at `path`.
+    """An importance matrix file.
 
     Attributes:
         columns: by tensor name, float32 [matrices, columns], each with mean 1. Experts that nothing
@@ -37,7 +37,7 @@ class Importance:
 
     @classmethod
     def read(cls, path: str | Path) -> Importance:
-        """Raises ModelError when it is no such file, or a damaged one."""
+        """Read the file; raises ModelError when it is damaged or of another format."""
         path = Path(path)
         try:
             with path.open("rb") as file:
@@ -50,7 +50,7 @@ class Importance:
         return cls(path, means)
 
     def of(self, name: str, matrices: int, width: int) -> np.ndarray | None:
-        """float32 [matrices, width] for tensor `name`, None when it is not in the file.
+        """Return float32 [matrices, width] for tensor `name`, None when it is not in the file.
 
         Raises:
             ModelError: it is for a tensor of another shape.
@@ -67,7 +67,7 @@ class Importance:
 
 
 def _relative(means: np.ndarray) -> np.ndarray:
-    """Divided by the mean of each matrix, and none quite zero."""
+    """Divide by the mean of each matrix, and keep all above zero."""
     scale = means.mean(1, keepdims=True)
     even = np.where(scale > 0, means / np.where(scale > 0, scale, 1), 1.0)
     return (even + FLOOR).astype(np.float32)
@@ -92,7 +92,7 @@ def _read_gguf(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read_old(path: Path) -> dict[str, np.ndarray]:
-    """An expert tensor's matrices are not told apart here: one row of all their columns."""
+    """Read the old format, which merges an expert tensor's matrices: one row of columns."""
     raw = path.read_bytes()
     means: dict[str, np.ndarray] = {}
     try:
@@ -103,7 +103,7 @@ def _read_old(path: Path) -> dict[str, np.ndarray]:
             name = raw[at + 4 : at + 4 + length].decode()
             calls, count = struct.unpack_from("<ii", raw, at + 4 + length)
             at += 12 + length
-            if not (0 < length < 256 and 0 < count < _MOST_VALUES):
+            if not (0 < length < 256 and 0 < count < _MAX_VALUES):
                 raise ValueError
             values = np.frombuffer(raw, "<f4", count, at).astype(np.float64)
             if not np.isfinite(values).all() or (values < 0).any():

@@ -1,4 +1,4 @@
-"""Which type each tensor gets: the mixes that GGUF files are known by, Q4_K_M and the like.
+"""Mixes: the type of each tensor in Q4_K_M and the other well-known names.
 
 Most weights get the mix's own type. What errors cost most in gets a larger one: the output head
 (and the embedding table where it is the head), and in the M mixes the values of attention and the
@@ -28,7 +28,7 @@ def _all(kind: GGMLType) -> Rule:
 
 
 def _half(kind: GGMLType) -> Rule:
-    """The first and the last eighth of the layers, and every third between."""
+    """Use the type in the first and last eighth of the layers, and every third between."""
 
     def rule(layer: int, layers: int, group: int) -> GGMLType | None:
         outside = layer < layers // 8 or layer >= 7 * layers // 8
@@ -46,7 +46,7 @@ def _first_part(kind: GGMLType, parts: int, then: GGMLType | None = None) -> Rul
 
 
 def _shared(kind: GGMLType, other: GGMLType) -> Rule:
-    """Where four query heads or more share a KV head, values are few and each counts more."""
+    """Use another type where four or more query heads share a KV head: values are few."""
     return lambda layer, layers, group: kind if group >= 4 else other
 
 
@@ -106,14 +106,14 @@ ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 NARROW = {T.Q2_K: T.Q4_0, T.Q3_K: T.Q4_0, T.Q4_K: T.Q5_0, T.Q5_K: T.Q5_1, T.Q6_K: T.Q8_0}
 
 _PART = re.compile(r"blk\.(\d+)\.(\w+?)(?:_exps)?\.weight")
-_KEPT = re.compile(
+_UNCHANGED = re.compile(
     r"(_norm|ffn_gate_inp|ffn_gate_inp_shexp|rope_freqs|rope_factors_\w+|ssm_conv1d|shortconv\.conv)"
     r"\.weight"
 )
 
 
 def mix_of(name: str) -> Mix:
-    """The mix called `name`, in any case.
+    """Return the mix called `name`, in any case.
 
     Raises:
         SettingError: there is none; the message lists them.
@@ -127,19 +127,19 @@ def mix_of(name: str) -> Mix:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The type of one tensor; `narrowed` says from which one a too narrow row led to it."""
+    """The type of one tensor; `narrowed`: the type it replaces because rows are too narrow."""
 
     kind: GGMLType
     narrowed: GGMLType | None = None
 
 
 def choose(info: TensorInfo, mix: Mix, layers: int, group: int, *, tied: bool) -> Chosen:
-    """The type of tensor `info` in `mix`.
+    """Return the type of tensor `info` in `mix`.
 
     layers: of the model; group: query heads of a KV head; tied: whether the embedding table is the
     output head too.
     """
-    if len(info.shape) == 1 or _KEPT.search(info.name) or not info.name.endswith(".weight"):
+    if len(info.shape) == 1 or _UNCHANGED.search(info.name) or not info.name.endswith(".weight"):
         return Chosen(info.type)
     wanted = type_of(info.name, mix, layers, group, tied=tied)
     kind = wanted
@@ -151,7 +151,7 @@ def choose(info: TensorInfo, mix: Mix, layers: int, group: int, *, tied: bool) -
 
 
 def type_of(name: str, mix: Mix, layers: int, group: int, *, tied: bool) -> GGMLType:
-    """The type of the matrix `name` in `mix` where its rows are wide enough: see `choose`."""
+    """Return the type of the matrix `name` in `mix` if its rows are wide enough: see `choose`."""
     if name == "output.weight" or (tied and name == "token_embd.weight"):
         return mix.head
     if mix.experts and name.endswith("_exps.weight"):

@@ -1,4 +1,4 @@
-"""A GGUF file in smaller types: read tensor by tensor, quantized, written beside, then renamed."""
+"""Quantize a GGUF file: read tensor by tensor, convert, write a temporary file, rename it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _QUANTIZATION_VERSION = 2  # of the formats; there has been no other since 2023
 
 @dataclass(slots=True)
 class Report:
-    """What `quantize` did.
+    """The result of `quantize`.
 
     Attributes:
         types: number of tensors of each type; narrowed: name, type wanted, type taken instead.
@@ -61,7 +61,7 @@ class Report:
         return 8 * self.nbytes / max(1, self.parameters)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report as JSON-compatible values."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return values | {"bits_per_weight": self.bits_per_weight}
 
@@ -103,7 +103,7 @@ def quantize(
 
 @contextmanager
 def whole_file(target: Path, nbytes: int) -> Iterator[Path]:
-    """A name beside `target` to write to: renamed when all went well, else away with it.
+    """Yield a temporary name next to `target`: renamed on success, else removed.
 
     A link stays one: what it leads to is written.
 
@@ -111,18 +111,18 @@ def whole_file(target: Path, nbytes: int) -> Iterator[Path]:
         ModelError: it cannot be written, or the disk has no room for `nbytes`.
     """
     check_target(target)
-    place = Path(os.path.realpath(target))
-    folder = place.parent
+    path = Path(os.path.realpath(target))
+    folder = path.parent
     free = shutil.disk_usage(folder).free
     if free < nbytes:
         need, have = (f"{size / 1e6:,.1f} MB" for size in (nbytes, free))
         raise ModelError(f"{target} needs {need}, but the disk has {have} left")
-    unfinished = folder / f".{place.name}.{os.getpid()}.part"
+    unfinished = folder / f".{path.name}.{os.getpid()}.part"
     try:
         yield unfinished
         with unfinished.open("rb+") as file:
             os.fsync(file.fileno())
-        os.replace(unfinished, place)
+        os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -134,20 +134,22 @@ def _refuse_same(gguf: GGUFFile, target: Path) -> None:
 
 
 def _refuse_unused(importance: Importance, plan: list[tuple[TensorInfo, Chosen]]) -> None:
-    if not any(_asks(info, chosen) and info.name in importance.columns for info, chosen in plan):
+    if not any(
+        _weighted(info, chosen) and info.name in importance.columns for info, chosen in plan
+    ):
         raise ModelError(
             f"the imatrix {importance.path} would have no effect: none of its tensors becomes a "
             "K-quant here, and other types do not use one"
         )
 
 
-def _asks(info: TensorInfo, chosen: Chosen) -> bool:
-    """Whether making the new type asks which columns matter."""
+def _weighted(info: TensorInfo, chosen: Chosen) -> bool:
+    """Return whether the new type needs the weights of columns."""
     return chosen.kind is not info.type and chosen.kind.name.endswith("_K")
 
 
 def _plan(gguf: GGUFFile, mix: Mix) -> list[tuple[TensorInfo, Chosen]]:
-    """The type of every tensor, before anything is written."""
+    """Choose the type of every tensor, before anything is written."""
     a = gguf.string("general.architecture")
     layers, group = gguf.integer(f"{a}.block_count", low=1), _group(gguf, a)
     tied = "output.weight" not in gguf.tensors
@@ -165,7 +167,7 @@ def _plan(gguf: GGUFFile, mix: Mix) -> list[tuple[TensorInfo, Chosen]]:
 
 
 def _group(gguf: GGUFFile, a: str) -> int:
-    """Query heads of a KV head in the first layer, as other tools count; 0: it has none."""
+    """Return the query heads of a KV head in the first layer, as other tools count; 0: no head."""
 
     def first(name: str) -> int:
         key = f"{a}.attention.{name}"
@@ -214,7 +216,7 @@ def _write(
 
 @contextmanager
 def row_maker(threads: int | None) -> Iterator[RowMaker]:
-    """A `RowMaker` on threads of its own."""
+    """Yield a `RowMaker` on threads of its own."""
     library = Library(targets.chosen())
     with Pool(library, pool_size(threads)) as pool:
         yield RowMaker(library, pool)
@@ -223,7 +225,7 @@ def row_maker(threads: int | None) -> Iterator[RowMaker]:
 def _copy_metadata(
     gguf: GGUFFile, writer: GGUFWriter, mix: Mix, importance: Importance | None
 ) -> None:
-    """Byte for byte, but for what speaks of types or of parts."""
+    """Copy metadata byte for byte, except for types and parts."""
     for key in gguf.metadata:
         if key not in _DROPPED and not key.startswith(("split.", "quantize.imatrix.")):
             writer.add_stored(key, *gguf.stored(key))
@@ -235,8 +237,8 @@ def _copy_metadata(
 
 
 def _weights(info: TensorInfo, chosen: Chosen, importance: Importance | None, report: Report):
-    """What the imatrix says of a tensor's columns, where its new type asks."""
-    if importance is None or not _asks(info, chosen):
+    """Return the imatrix's weights of a tensor's columns, where its new type uses them."""
+    if importance is None or not _weighted(info, chosen):
         return None
     matrices = info.shape[0] if len(info.shape) == 3 else 1
     weights = importance.of(info.name, matrices, info.shape[-1])

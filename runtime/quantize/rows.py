@@ -1,4 +1,4 @@
-"""Rows of weights from one type to another, by native kernels on all cores.
+"""Convert rows of weights between types, by native kernels on all cores.
 
 A tensor passes through in pieces of a few megabytes: read from the file's mapping as float32,
 looked through for what is not a number, and quantized. So memory does not grow with the model.
@@ -30,7 +30,7 @@ MADE = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, *BLOCKS32,
 
 
 class RowMaker:
-    """Turns stored rows of one type into stored rows of another."""
+    """Converts stored rows of one type into stored rows of another."""
 
     def __init__(self, library: Library, pool: Pool) -> None:
         self.library = library
@@ -46,7 +46,7 @@ class RowMaker:
         width: int,
         weights: np.ndarray | None = None,
     ) -> Iterator[np.ndarray]:
-        """The rows of `data` as `target`, in pieces (uint8), each valid until the next.
+        """Convert the rows of `data` to `target`, in pieces (uint8), each valid until the next.
 
         data: uint8 [rows * bytes of a row]; width: weights of a row; weights: float32
         [parts, width], what an error of each column costs, for as many equal parts of the rows
@@ -78,7 +78,7 @@ class RowMaker:
                 yield self._narrow(values, target, width, columns)
 
     def _widen(self, data: np.ndarray, source: GGMLType, rows: int, width: int) -> np.ndarray:
-        """float32 [rows * width], a view of the own buffer."""
+        """Convert rows to float32 [rows * width], a view of the own buffer."""
         form = FORMATS[source.name.lower()]
         blocks = width // form.block
         ids = np.arange(rows, dtype=np.int32)
@@ -89,7 +89,7 @@ class RowMaker:
     def _narrow(
         self, values: np.ndarray, target: GGMLType, width: int, weights: np.ndarray | None
     ) -> np.ndarray:
-        """float32 values of whole rows -> uint8, the bytes of `target`."""
+        """Convert float32 values of whole rows to uint8, the bytes of `target`."""
         if target is GGMLType.F32:
             return values.view(np.uint8)
         if target is GGMLType.F16:
@@ -122,17 +122,17 @@ class RowMaker:
 
 
 def bfloat16(values: np.ndarray) -> np.ndarray:
-    """Finite float32 -> the bits of bfloat16, to nearest, ties to even: uint16."""
+    """Convert finite float32 to the bits of bfloat16, to nearest, ties to even: uint16."""
     bits = values.view(np.uint32)
     return ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
 
 
 def _check(name: str, values: np.ndarray, width: int, first_row: int, target: GGMLType) -> None:
-    most = np.inf if target in _WIDE else _LARGEST
+    limit = np.inf if target in _WIDE else _LARGEST
     low, high = values.min(), values.max()
-    if -most < low and high < most:  # not so where one is a NaN
+    if -limit < low and high < limit:  # not so where one is a NaN
         return
-    where = int(np.argmax(~(np.abs(values) < most)))
+    where = int(np.argmax(~(np.abs(values) < limit)))
     row, column = first_row + where // width, where % width
     raise ModelError(
         f"tensor {name} has the weight {values[where]} in row {row}, column {column}, which "

@@ -1,1 +1,1 @@
-"""Models of real shapes with made-up weights."""
+"""Models of real shapes with random weights."""

@@ -1,4 +1,4 @@
-"""What layers have that are not all alike in a model: tensors, and keys of the metadata."""
+"""The layers of families whose layers differ: tensors, and metadata keys."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ OUTSIDE = ("per_layer_token_embd.weight", "per_layer_model_proj.weight")
 
 
 def sees_all(s: Shape, layer: int) -> bool:
-    """Whether a layer has no window."""
+    """Return whether a layer has no window."""
     return (layer + 1) % (s.period or PERIODS[s.family]) == 0
 
 
 def gpt_oss_layer(s: Shape) -> Tensors:
-    """One layer of gpt-oss: biases everywhere, and sinks."""
+    """Return one layer of gpt-oss: biases everywhere, and sinks."""
     q, kv, n, f = s.heads * s.head_dim, s.kv_heads * s.head_dim, s.experts, s.expert_ffn
     out: Tensors = [("attn_norm.weight", (s.width,))]
     for part, rows in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
@@ -37,7 +37,7 @@ def gpt_oss_layer(s: Shape) -> Tensors:
 
 
 def gemma4_layer(s: Shape, layer: int) -> Tensors:
-    """One layer of Gemma 4, by whether it sees everything, and stores keys of its own."""
+    """Return one layer of Gemma 4: global or windowed, with or without keys of its own."""
     full, shares = sees_all(s, layer), layer >= s.layers - s.shared
     dim, kv_heads = s.wide if full else (s.head_dim, s.kv_heads)
     q, kv, w = s.heads * dim, kv_heads * dim, s.width
@@ -78,7 +78,7 @@ def gemma4_layer(s: Shape, layer: int) -> Tensors:
 
 
 def deepseek2_layer(s: Shape, layer: int) -> Tensors:
-    """One layer with latent attention; the first ones are dense."""
+    """Return one layer with latent attention; the first ones are dense."""
     (q_rank, rank), (dim, rotated, value), w = s.ranks, s.latent_heads, s.width
     n, f = s.experts, s.expert_ffn
     out: Tensors = [
@@ -106,7 +106,7 @@ def _gated(suffix: str, rows: int, width: int) -> Tensors:
 
 
 def outside(s: Shape, vocab: int) -> Tensors:
-    """Tensors that are no layer's, but for the embedding and the head."""
+    """Return the tensors outside layers, except for the embedding and the head."""
     if not s.own:
         return []
     rows = s.own * s.layers
@@ -119,7 +119,7 @@ def outside(s: Shape, vocab: int) -> Tensors:
 
 
 def metadata(s: Shape) -> dict[str, int | float | str | list[bool] | list[int]]:
-    """Keys that only these families have, without the architecture's name."""
+    """Return the keys of these families only, without the architecture's name."""
     if s.family == "gpt-oss":
         return {
             "rope.scaling.type": "yarn",

@@ -12,15 +12,15 @@ PLAIN = ("ssm_a", "ssm_d", "ssm_norm", "ssm_conv1d", "shortconv.conv")  # stay f
 
 
 def kind_of(s: Shape, layer: int) -> str:
-    """What a layer is: ``*`` attends, ``C`` a convolution, ``D`` a delta rule, ``M`` Mamba-2, and
-    in models whose layers have one half, ``E`` experts."""
+    """Return a layer's kind: ``*`` attends, ``C`` a convolution, ``D`` a delta rule, ``M`` Mamba-2,
+    and in models whose layers have one half, ``E`` experts."""
     if s.family == "qwen35":
         return "*" if (layer + 1) % 4 == 0 or layer >= s.layers else "D"
     return s.kinds[layer]
 
 
 def layer_tensors(s: Shape, layer: int) -> Tensors:
-    """Names and shapes of one layer's tensors."""
+    """Return names and shapes of one layer's tensors."""
     kind, w = kind_of(s, layer), s.width
     out: Tensors = [("attn_norm.weight", (w,)), *_FIRST[kind](s)]
     if s.family == "nemotron_h":
@@ -110,7 +110,7 @@ _FIRST = {"*": _attention, "D": _delta, "M": _mamba, "C": _conv, "E": _experts}
 
 
 def metadata(s: Shape) -> dict[str, int | float | list[int]]:
-    """Keys that only these families have, without the architecture's name."""
+    """Return the keys of these families only, without the architecture's name."""
     kinds = [kind_of(s, layer) for layer in range(s.layers)]
     out: dict[str, int | float | list[int]] = {}
     if s.family == "qwen35":

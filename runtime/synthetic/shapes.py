@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The dimensions of a model; what is not given is as in Qwen3 or Llama 3."""
+    """The dimensions of a model; the defaults are those of Qwen3 or Llama 3."""
 
     layers: int
     width: int
@@ -21,45 +21,44 @@ class Shape:
     head_dim: int = 128
     experts: int = 0
     experts_used: int = 0
-    """Of a token."""
+    """Experts of a token."""
     expert_ffn: int = 0
     family: str = "qwen3"
-    """Whose equations it has: ``qwen3`` (with experts: ``qwen3moe``), ``llama``, ``gemma3``,
-    ``gemma4``, ``gpt-oss``, ``qwen35``, ``lfm2``, ``nemotron_h``, ``granitehybrid`` or
-    ``deepseek2``."""
+    """The model family: ``qwen3`` (with experts: ``qwen3moe``), ``llama``, ``gemma3``, ``gemma4``,
+    ``gpt-oss``, ``qwen35``, ``lfm2``, ``nemotron_h``, ``granitehybrid`` or ``deepseek2``."""
     rope_factor: float = 0.0
-    """By how much Llama 3 stretches slow rotations; 0: not at all."""
+    """Llama 3's factor of slow rotations; 0: none."""
     vocab: int = 0
     context: int = 0
-    """Positions it was trained for."""
+    """Positions of the training context."""
     base: float = 0.0
-    """Of the rotation."""
+    """Base of the rotation."""
     window: int = 0
-    """Positions that layers see that do not see everything."""
+    """Window of layers that have one, in positions."""
     period: int = 0
-    """One layer of so many sees everything, where that is not the family's usual."""
+    """One layer of so many is global, where that is not the family's usual."""
     wide: tuple[int, int] = (0, 0)
-    """Size and number of the KV heads of layers that see everything (``gemma4``)."""
+    """Size and number of the KV heads of global layers (``gemma4``)."""
     own: int = 0
-    """Values of each layer's own embedding of a token."""
+    """Width of each layer's own token embedding."""
     shared: int = 0
     """Layers without own keys."""
     late_ffn: int = 0
-    """Width of the feed-forward half of layers without own keys, if it is another."""
+    """Width of the feed-forward half of layers without own keys, if it differs."""
     recurrent: tuple[int, int, int, int] | None = None
     """Key heads or groups, value heads, dims of keys or states, and of values."""
     kinds: str = ""
-    """Of each layer: see `hybrids.kind_of`."""
+    """The kind of each layer: see `hybrids.kind_of`."""
     dense: int = 0
     """Layers before those with experts."""
     shared_ffn: int = 0
-    """Width of the expert that all tokens take."""
+    """Width of the shared expert."""
     ranks: tuple[int, int] = (0, 0)
     """Of the latents of queries and of keys (``deepseek2``)."""
     latent_heads: tuple[int, int, int] = (0, 0, 0)
     """Dims of a head's query, how many of them are rotated, and dims of a head's value."""
     mtp: int = 0
-    """Layers behind the last that only draft."""
+    """Draft layers after the last one."""
 
     @property
     def architecture(self) -> str:
@@ -72,7 +71,7 @@ _NAMED: dict[str, dict[str, Any]] = _TABLES["families"] | _TABLES["shapes"]
 
 
 def shape_of(fields: dict[str, Any] | str) -> Shape:
-    """A shape by its fields, by a name, or by those that differ from a named one (``like``)."""
+    """Return a shape from its fields, a name, or differences from a named one (``like``)."""
     return Shape(**_resolved(fields))
 
 

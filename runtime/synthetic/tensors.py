@@ -8,7 +8,7 @@ from .shapes import Shape
 
 
 def layer_tensors(s: Shape, layer: int) -> Tensors:
-    """Names and shapes of one layer's tensors."""
+    """Return names and shapes of one layer's tensors."""
     if s.family in hybrids.FAMILIES:
         return hybrids.layer_tensors(s, layer)
     if s.family == "gpt-oss":

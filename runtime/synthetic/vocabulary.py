@@ -1,4 +1,4 @@
-"""A made-up vocabulary with the size, the control tokens and the ids of the Qwen3 models.
+"""A generated vocabulary with the size, control tokens and ids of the Qwen3 models.
 
 151,643 byte-level tokens: the 256 bytes, then merges made of letter pairs in the order of how often
 letters come in English; plain text comes out at a little under two characters a token.
@@ -67,7 +67,7 @@ CHAT_TEMPLATE = """\
 
 
 def made_up_merges(count: int) -> list[tuple[str, str]]:
-    """`count` different merges, most useful first; each is made of tokens that stand before it."""
+    """Generate `count` different merges, most useful first, each of earlier tokens."""
     pairs = [a + b for a in _LETTERS for b in _LETTERS]
     merges = [(_SPACE, letter) for letter in _LETTERS + _LETTERS.upper()]
     merges += [(a, b) for a in _LETTERS for b in _LETTERS]
@@ -86,7 +86,7 @@ def made_up_merges(count: int) -> list[tuple[str, str]]:
 def made_up_vocabulary(
     merged: int = N_MERGED, total: int = N_VOCAB
 ) -> tuple[list[str], list[int], list[str]]:
-    """(tokens, token types, merges) as `tokenizer.ggml.*` holds them.
+    """Generate (tokens, token types, merges) as `tokenizer.ggml.*` holds them.
 
     merged: tokens before the first control token; total: all tokens.
     """

@@ -1,4 +1,4 @@
-"""Random weights, made as a GGUF file stores them: mean 0 and deviation 0.02, in any type."""
+"""Random weights in a GGUF file's format: mean 0 and deviation 0.02, in any type."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LOW_SCALE = 3
 def random_weights(
     name: str, shape: tuple[int, ...], kind: GGMLType
 ) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
-    """The stored bytes of one tensor in pieces; the same for the same name every time."""
+    """Yield the stored bytes of one tensor in pieces; the same for the same name."""
     rng = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
     if name.endswith("ssm_a"):  # a state must fade
         yield -np.exp(rng.standard_normal(shape)).astype(np.float32)
@@ -95,7 +95,7 @@ def _random_bits(
 def _random_blocks(
     rng: np.random.Generator, kind: GGMLType, count: int
 ) -> np.ndarray[Any, np.dtype[Any]]:
-    """`count` blocks of evenly distributed quants under an fp16 scale that gives DEVIATION.
+    """Generate `count` blocks of uniform quants under an fp16 scale that gives DEVIATION.
 
     Scales have either sign: the quants of Q4_0 run from -8 to 7, and with positive scales only,
     every weight would lean to the negative.
@@ -116,7 +116,7 @@ def _random_blocks(
 def _random_k_blocks(
     rng: np.random.Generator, kind: GGMLType, count: int
 ) -> np.ndarray[Any, np.dtype[Any]]:
-    """`count` blocks of evenly distributed quants, their 16 or 8 scales random too.
+    """Generate `count` blocks of uniform quants, with 16 or 8 random scales.
 
     Q3_K, Q6_K and IQ1 to IQ4: scales of either sign over their whole range. Q2_K, Q4_K and Q5_K:
     scales and mins evenly over the upper half of theirs, each on its own, under a dmin that takes
@@ -155,7 +155,7 @@ def _put_halves(
 
 @cache
 def _normal_table(kind: GGMLType) -> np.ndarray[Any, np.dtype[Any]]:
-    """65,536 numbers of a normal distribution as `kind` stores them, for drawing from."""
+    """Return 65,536 normally distributed numbers as `kind` stores them, to draw from."""
     values = np.random.Generator(np.random.PCG64(0)).standard_normal(1 << 16)
     values = (values - values.mean()) / values.std() * DEVIATION
     if kind is GGMLType.F16:

@@ -1,4 +1,4 @@
-"""Models with random weights and the exact shapes of real ones, for studying speed.
+"""Models with random weights and the exact shapes of real ones, to study speed.
 
     synthetic:qwen3-0.6b:q4_0            the whole model
     synthetic:qwen3-8b:q8_0:layers=12    only its first 12 layers
@@ -91,7 +91,7 @@ class SyntheticModel:
 
     @classmethod
     def parse(cls, name: str) -> SyntheticModel:
-        """Read a name like `synthetic:qwen3-0.6b:q4_0:layers=4`; ModelError says what is wrong."""
+        """Parse a name like `synthetic:qwen3-0.6b:q4_0:layers=4`; ModelError gives the fault."""
         form = f"{PREFIX}NAME:QUANT[:layers=N][:mtp=1]"
         parts = name.removeprefix(PREFIX).lower().split(":")
         options = {key: value for key, _, value in (part.partition("=") for part in parts[2:])}
@@ -120,18 +120,18 @@ class SyntheticModel:
 
     @property
     def file_name(self) -> str:
-        """Name of its file in the cache."""
+        """Its file name in the cache."""
         cut = "" if self.shape.layers == SHAPES[self.name].layers else f"-layers{self.shape.layers}"
         mtp = "-mtp" if self.shape.mtp else ""
         return f"{self.name}-{self.quant}{cut}{mtp}-v{FORMAT}.gguf"
 
     @property
     def type(self) -> GGMLType:
-        """How most matrices are stored; norms and MoE routers are F32."""
+        """The type of most matrices; norms and MoE routers are F32."""
         return QUANTS[self.quant][0]
 
     def kind_of(self, name: str) -> GGMLType:
-        """How the matrix `name` is stored: in a mixture, as `triplepoint make quantize` would."""
+        """Return the type of the matrix `name`: in a mixture, as `triplepoint make quantize`."""
         mix, s = _MIXTURES.get(self.quant), self.shape
         if mix is None:
             return self.type
@@ -140,7 +140,7 @@ class SyntheticModel:
         return type_of(name, mix, s.layers + s.mtp, group, tied=s.tied)
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], GGMLType]]:
-        """(name, shape, type) of every tensor, in file order."""
+        """Yield (name, shape, type) of every tensor, in file order."""
         s = self.shape
         yield "token_embd.weight", (self.n_vocab, s.width), self._whole("token_embd.weight")
         if s.rope_factor or s.family == "gemma4":
@@ -166,7 +166,7 @@ class SyntheticModel:
             yield "output.weight", (self.n_vocab, s.width), self._whole("output.weight")
 
     def _whole(self, name: str) -> GGMLType:
-        """How the embedding or the head is stored: its rows must be whole blocks."""
+        """Return the type of the embedding or head, whose rows must be whole blocks."""
         kind = self.kind_of(name)
         return _NARROW[kind] if self.shape.width % kind.block_size else kind
 
@@ -182,7 +182,7 @@ class SyntheticModel:
         return LLAMA_MERGED if self.shape.family == "llama" else ENDOFTEXT
 
     def _pieces(self, name: str, shape: tuple[int, ...], kind: GGMLType) -> Iterator[np.ndarray]:
-        """The stored bytes of a tensor."""
+        """Yield the stored bytes of a tensor."""
         if name != FACTORS:
             return random_weights(name, shape, kind)
         factor = self.shape.rope_factor
@@ -192,7 +192,7 @@ class SyntheticModel:
         return iter([llama3_factors(2 * shape[0], LLAMA_BASE, factor, LLAMA_ORIGINAL)])
 
     def nbytes(self) -> int:
-        """Size of its tensors on disk, in bytes."""
+        """Return the size of its tensors on disk, in bytes."""
         return sum(kind.nbytes(shape) for _, shape, kind in self.tensors())
 
     def write(self, path: Path, progress: Progress | None = None) -> None:
@@ -210,7 +210,7 @@ class SyntheticModel:
                     progress(done, total)
 
     def write_header(self, path: Path) -> None:
-        """Write a file that has the model's sizes and tensors, but no weights and no vocabulary.
+        """Write a file with the model's sizes and tensors, but no weights and no vocabulary.
 
         The smallest come first: they are looked at, and some file systems take milliseconds for
         each place of a hole that is.
@@ -280,7 +280,7 @@ class SyntheticModel:
 def synthetic_path(
     name: str, cache_dir: str | Path | None = None, *, progress: Progress | None = None
 ) -> Path:
-    """Path of the GGUF file of synthetic model `name`, written first when it is not there yet.
+    """Return the path of synthetic model `name`; write the file first if it is missing.
 
     `cache_dir` defaults to `synthetic` in the user's cache folder for triplepoint. The file appears
     under its name only when it is whole. Raises ModelError for an unknown name, and when the disk
@@ -312,7 +312,7 @@ def synthetic_path(
 
 
 def _publish(partial: Path, path: Path) -> None:
-    """Give the file its name, unless another process was quicker and may have it open by now."""
+    """Rename the file, unless another process was faster and may have it open."""
     try:
         os.link(partial, path)
     except FileExistsError:

@@ -1,1 +1,1 @@
-"""Weights found in a file, packed into panels, kept on disk."""
+"""Weights of a file, packed into panels and cached on disk."""

@@ -22,7 +22,7 @@ from .packing import PIECE, Source, all_finite
 
 
 class WeightLoader:
-    """Collects what a model needs, then packs it all at once.
+    """Collects the matrices that a model requests, then packs all of them.
 
     A model asks for matrices and vectors by name; `pack_all` does the work in one tape.
 
@@ -34,25 +34,25 @@ class WeightLoader:
         self.gguf = gguf
         self.library = library
         self.lanes = library.target.lanes
-        self.asked: set[str] = set()
+        self.requested: set[str] = set()
         self._wanted: list[Matrix] = []
         self._tables: list[str] = []
 
     def table(self, name: str, rows: int = 0, depth: int = 0) -> np.ndarray:
-        """The rows of a matrix as the file has them, for passes that read some of them: uint8.
+        """Return the rows of a matrix in the file's layout, for passes that gather rows: uint8.
 
         rows, depth: its shape, where that is not what the model's sizes come from.
         """
         if rows:
             self._tensor(name, (rows, depth))
-        if self.format_of(name).factor_bytes(self.lanes) and _beside(name) in self.gguf.tensors:
+        if self.format_of(name).factor_bytes(self.lanes) and _related(name) in self.gguf.tensors:
             message = f"{self.gguf.path_of(name)}: the rows of {name}, which are read one by one,"
-            raise UnsupportedModelError(f"{message} have their own scale factor ({_beside(name)})")
+            raise UnsupportedModelError(f"{message} have their own scale factor ({_related(name)})")
         self._tables.append(name)
         return self.gguf.data(name)
 
     def matrix(self, name: str, rows: int, depth: int, experts: int = 0) -> Matrix:
-        """The matrix `name` of shape [rows, depth], or [experts, rows, depth], to be packed.
+        """Request the matrix `name` of shape [rows, depth], or [experts, rows, depth].
 
         Raises:
             GGUFError: it is missing or has another shape.
@@ -61,7 +61,7 @@ class WeightLoader:
         return self._want((name,), rows, depth, experts)
 
     def columns(self, name: str, rows: int, widths: Sequence[int]) -> list[Matrix]:
-        """The matrix `name` as several, one beside the other, so many columns each."""
+        """Request the matrix `name` as several, side by side, so many columns each."""
         whole, found = sum(widths), list[Matrix]()
         for n, width in enumerate(widths):
             matrix = self._want((name,), rows, width, 0, whole)
@@ -70,7 +70,7 @@ class WeightLoader:
         return found
 
     def gate_up(self, gate: str, up: str, rows: int, depth: int, experts: int = 0) -> Matrix:
-        """Two matrices of one shape, fused so that one tile computes silu(gate) * up.
+        """Request two matrices of one shape, fused so that one tile computes silu(gate) * up.
 
         If they have different types, which a file may well mix, they stay apart.
         """
@@ -82,15 +82,15 @@ class WeightLoader:
         return matrix
 
     def halves(self, name: str, rows: int, depth: int, experts: int = 0) -> Matrix:
-        """The same for one tensor [2 * rows, depth] that has the gate in its first half."""
+        """Request a tensor [2 * rows, depth], the gate first, fused as by `gate_up`."""
         return self._want((name, name), rows, depth, experts)
 
     def vector(self, name: str, width: int, padded: int | None = None) -> np.ndarray:
-        """A norm weight as float32, with zeros up to `padded`."""
+        """Return a norm weight as float32, with zeros up to `padded`."""
         return self.array(name, (width,), padded)
 
     def array(self, name: str, shape: tuple[int, ...], padded: int | None = None) -> np.ndarray:
-        """Floats of any shape as float32, each row with zeros up to `padded`."""
+        """Return floats of any shape as float32, each row with zeros up to `padded`."""
         info = self._tensor(name, shape)
         data = self.gguf.data(name)
         kind = info.type.name.lower()
@@ -110,7 +110,7 @@ class WeightLoader:
         return out
 
     def format_of(self, name: str) -> Format:
-        self.asked.add(name)
+        self.requested.add(name)
         info = self.gguf.tensors[name]
         kind = info.type.name.lower()
         form = FORMATS.get(kind)
@@ -121,7 +121,7 @@ class WeightLoader:
         return form
 
     def _tensor(self, name: str, shape: tuple[int, ...]):
-        self.asked.add(name)
+        self.requested.add(name)
         info = self.gguf.tensors.get(name)
         if info is None:
             self.gguf.refuse_tensor(name, f"no tensor {name!r}", "shape")
@@ -159,17 +159,17 @@ class WeightLoader:
         return matrix
 
     def _factors(self, name: str, experts: int) -> np.ndarray:
-        """What all weights of an NVFP4 tensor, or of each expert, are multiplied by: float32."""
+        """Return the scale of an NVFP4 tensor, or of each expert: float32."""
         # For activations of four bits, which are not computed with here.
-        self.asked.add(_beside(name, "input_scale"))
-        info = self.gguf.tensors.get(_beside(name))
+        self.requested.add(_related(name, "input_scale"))
+        info = self.gguf.tensors.get(_related(name))
         if info is None:
             return np.ones(1, np.float32)
         wide = experts if info.shape == (experts,) else 1
         return self.vector(info.name, wide)
 
     def _multiply_factors(self, matrix: Matrix) -> None:
-        """Put the tensors' factors to those that are in the panels."""
+        """Multiply the tensors' factors into those of the panels."""
         size = matrix.format.factor_bytes(self.lanes)
         panels = matrix.panels.reshape(matrix.copies, matrix.units, -1)
         halves = np.split(panels[..., -size:].view("<f4"), 2, axis=-1)
@@ -184,7 +184,7 @@ class WeightLoader:
 
     @property
     def packed_bytes(self) -> int:
-        """Bytes that everything that was asked for takes when it is packed."""
+        """Bytes of all requested matrices in packed form."""
         return sum(self._packed_sizes())
 
     def _packed_sizes(self) -> list[int]:
@@ -192,12 +192,12 @@ class WeightLoader:
         return [size * m.copies for size, m in zip(sizes, self._wanted, strict=True)]
 
     def size_only(self) -> None:
-        """Give every matrix that was asked for its size, but no memory: for what counts bytes."""
+        """Set the size of every requested matrix without memory, to count bytes only."""
         for matrix, total in zip(self._wanted, self._packed_sizes(), strict=True):
             matrix.panels = np.broadcast_to(np.zeros(1, np.uint8), (total,))
 
     def place(self, arena: Arena) -> None:
-        """Give every matrix that was asked for its place in `arena`."""
+        """Assign every requested matrix its range of `arena`."""
         for matrix, total in zip(self._wanted, self._packed_sizes(), strict=True):
             matrix.panels = arena.take(total)
 
@@ -208,11 +208,11 @@ class WeightLoader:
 
     @property
     def wanted(self) -> tuple[Matrix, ...]:
-        """The matrices that were asked for, in the order of their places."""
+        """The requested matrices, in the order of their ranges."""
         return tuple(self._wanted)
 
     def pack_all(self, pool: Pool, progress: Callable[[float], None] | None = None) -> Arena:
-        """Pack every matrix that was asked for; `progress` hears the share that is done."""
+        """Pack every requested matrix; call `progress` with the fraction done."""
         self.gguf.check_unchanged()
         arena = Arena(self.arena_bytes)
         self.place(arena)
@@ -232,7 +232,7 @@ class WeightLoader:
         return arena
 
     def _refuse_number(self, *names: str) -> NoReturn:
-        """Raise the GGUFError that says which number of these tensors is not finite."""
+        """Raise the GGUFError that names the number of these tensors that is not finite."""
         self.gguf.check_unchanged()
         for name in names:
             info, form, data = self.gguf.tensors[name], self.format_of(name), self.gguf.data(name)
@@ -266,12 +266,12 @@ class WeightLoader:
                       matrix.blocks, matrix.units)  # fmt: skip
 
 
-def _beside(name: str, what: str = "scale") -> str:
-    """The tensor that belongs to the matrix `name`."""
+def _related(name: str, what: str = "scale") -> str:
+    """Return the tensor that belongs to the matrix `name`."""
     return name.removesuffix("weight") + what
 
 
 def _part(data: np.ndarray, n: int, parts: int) -> np.ndarray:
-    """The n-th of `parts` equal parts."""
+    """Return the n-th of `parts` equal parts."""
     size = len(data) // parts
     return data[n * size : (n + 1) * size]

@@ -1,4 +1,4 @@
-"""A weight matrix, as its panels are."""
+"""A weight matrix in the form of panels."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Matrix:
     whole: int = 0
 
     def activation(self, target: CpuTarget) -> ActivationFormat:
-        """How its inputs must be prepared."""
+        """Return how its inputs must be prepared."""
         return self.format.activation(target, self.depth)
 
     @property
     def parts(self) -> tuple[Matrix, ...]:
-        """Itself, and the up matrix if that is apart."""
+        """Itself, and the up matrix if it is separate."""
         return (self,) if self.up is None else (self, self.up)
 
     @property

@@ -1,4 +1,4 @@
-"""Packed weights kept on disk: mapped the next time, so that loading them takes no time.
+"""Packed weights cached on disk: the next load maps them and takes no time.
 
 One file (`packed_file.py`) is what `WeightLoader.pack_all` makes of one model for one layout of
 panels. It says of which model it is, which code packed it and into which layout, and is used only
@@ -47,7 +47,7 @@ CALLERS = (loader, packing)  # and these say what is packed where
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a copy must be made of to be used.
+    """The identity of a copy: what it must be made from.
 
     Attributes:
         parts: for each file of the model its size, its time of change in ns, and the hash of
@@ -66,7 +66,7 @@ class Identity:
 
     @classmethod
     def of(cls, weights: WeightLoader) -> Identity:
-        """Of what `weights` was asked for."""
+        """Return the identity of the requested `weights`."""
         target, gguf = weights.library.target, weights.gguf
         matrices = [
             [m.sources, m.format.name, m.rows, m.depth, m.units, m.fused, m.experts,
@@ -85,7 +85,7 @@ class Identity:
         )
 
     def file_name(self, model: Path) -> str:
-        """Name of the copy: the same for the same model and layout."""
+        """Return the copy's file name: the same for the same model and layout."""
         digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
         return f"{model.stem[:80]}-{digest[:16]}{SUFFIX}"
 
@@ -106,19 +106,19 @@ class PackedCopy:
     layout: str
 
     def check(self) -> None:
-        """Read all of it; RefusedCopyError if a byte is not as it was written."""
+        """Read all of it; raise RefusedCopyError if a byte differs from what was written."""
         with open_regular(self.path) as file:
             header = read_header(file.fileno(), self.path)
             check_pieces(file.fileno(), self.path, header, range(len(header["crc"])))
 
     def remove(self) -> None:
-        """Take it from the disk; processes that have it mapped keep it until they end."""
+        """Delete it from disk; processes that have it mapped keep it until they end."""
         self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStatus:
-    """What `pack_or_map` did.
+    """The result of `pack_or_map`.
 
     Attributes:
         copy: the copy on disk; mapped: whether it was there (else it was written now).
@@ -136,7 +136,7 @@ def pack_or_map(
     progress: Progress | None = None,
     folder: Path | None = None,
 ) -> tuple[Arena, CacheStatus]:
-    """The weights from their packed copy; if there is none that can be used, pack and write it.
+    """Map the weights from their packed copy; pack and write it if no copy is usable.
 
     Raises:
         ModelError: the disk has not enough room, or cannot be written to.
@@ -168,7 +168,7 @@ def pack_or_map(
 
 
 def copies(folder: Path | None = None) -> list[PackedCopy]:
-    """Every copy that is kept, by name; damaged ones too."""
+    """List every copy by name, damaged ones included."""
     found = []
     for path in sorted((folder or default_folder()).glob(f"*{SUFFIX}")):
         model = layout = "?"
@@ -181,7 +181,7 @@ def copies(folder: Path | None = None) -> list[PackedCopy]:
 
 
 def default_folder() -> Path:
-    """Where copies are kept unless told otherwise."""
+    """Return the default folder of copies."""
     return user_folder("cache") / "packed"
 
 
@@ -197,8 +197,8 @@ def _code() -> str:
 
 
 def _sampled_tensors(gguf: GGUFFile) -> str:
-    """SHA-256 of bytes from the middle of every tensor: tools that edit a model change whole ones,
-    and archives may give all versions the same time."""
+    """Return the SHA-256 of bytes from the middle of every tensor: editors change whole tensors,
+    and archives may set one time for all."""
     digest = hashlib.sha256()
     for name in gguf.tensors:
         data = gguf.data(name)
@@ -213,7 +213,7 @@ def _described(path: Path, model: Path, identity: Identity) -> PackedCopy:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; 0 if it is not there, or no more."""
+    """Return the bytes of a file; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -224,7 +224,7 @@ def _size(path: Path) -> int:
 
 
 def _make_room(folder: Path, nbytes: int, path: Path) -> None:
-    """Make the folder, remove what killed processes left, and look whether a copy will fit."""
+    """Create the folder, remove what killed processes left, and check that a copy fits."""
     try:
         make_folder(folder)
         for partial in folder.glob(".*.partial"):
@@ -240,7 +240,7 @@ def _make_room(folder: Path, nbytes: int, path: Path) -> None:
 
 
 def _remove_superseded(folder: Path, path: Path, identity: Identity, model: Path) -> None:
-    """Remove copies of the same model's file that no load will ever use again."""
+    """Remove copies of the same model's file that no load can use again."""
     for old in folder.glob(f"*{SUFFIX}"):
         if old == path:
             continue

@@ -1,4 +1,4 @@
-"""The file that a packed copy of a model's weights is: how it is written, checked and mapped.
+"""The file format of a packed copy: write, check and map it.
 
     magic, length of the header (8 bytes), header (JSON), SHA-256 of all that, data from a multiple
     of 2 MiB on
@@ -35,18 +35,18 @@ VERSION = 2
 PIECE = HUGE_PAGE  # bytes of data that have one CRC, and are written at once
 WHOLE = 32  # pieces up to which all are checked when a file is mapped
 SAMPLED = 8  # pieces that are checked of a larger one
-MOST_HEADER = 1 << 26
+MAX_HEADER = 1 << 26
 
 Progress = Callable[[float], None]
 Fields = dict[str, Any]
 
 
 class RefusedCopyError(ModelError):
-    """A packed copy cannot be used; the message names it and says why."""
+    """A packed copy cannot be used; the message names it and gives the reason."""
 
 
 def map_file(path: Path, identity: Fields) -> Arena:
-    """The data of the copy at `path`, if they are what `identity` says, mapped and shared.
+    """Map and share the data of the copy at `path`, if it matches `identity`.
 
     A small file is checked whole, a larger one by samples: other ones each time, so that mapping
     takes the same time whatever the size.
@@ -75,7 +75,7 @@ def map_file(path: Path, identity: Fields) -> Arena:
 
 
 def read_header(descriptor: int, path: Path) -> Fields:
-    """The checked header of an open copy; RefusedCopyError says what is wrong."""
+    """Read and check the header of an open copy; RefusedCopyError gives the fault."""
 
     def refuse(why: str) -> RefusedCopyError:
         return RefusedCopyError(f"the packed copy {path} is damaged: {why}")
@@ -85,7 +85,7 @@ def read_header(descriptor: int, path: Path) -> Fields:
     if len(head) < 16 or head[:8] != MAGIC:
         raise refuse("it does not start like a packed copy")
     (length,) = struct.unpack("<Q", head[8:])
-    if not 0 < length <= min(MOST_HEADER, size):
+    if not 0 < length <= min(MAX_HEADER, size):
         raise refuse(f"a header of {length} bytes")
     text = os.pread(descriptor, length, 16)
     if os.pread(descriptor, 32, 16 + length) != hashlib.sha256(head + text).digest():
@@ -99,7 +99,7 @@ def read_header(descriptor: int, path: Path) -> Fields:
 
 
 def check_pieces(descriptor: int, path: Path, header: Fields, pieces: Iterable[int]) -> None:
-    """Read these pieces of the data; RefusedCopyError if one is not as it was written."""
+    """Check these pieces of the data; raise RefusedCopyError if one differs from the original."""
     for n in pieces:
         at, end = n * PIECE, min((n + 1) * PIECE, header["identity"]["nbytes"])
         data = os.pread(descriptor, end - at, header["offset"] + at)
@@ -111,7 +111,7 @@ def check_pieces(descriptor: int, path: Path, header: Fields, pieces: Iterable[i
 def write_file(
     path: Path, identity: Fields, model: str, arena: Arena, progress: Progress | None
 ) -> None:
-    """Write what was handed out of `arena`, made from the file `model`; hears 0 to 1.
+    """Write the used part of `arena`, made from the file `model`; `progress` gets 0 to 1.
 
     Raises:
         ModelError: it cannot be written; nothing is left of it then.
@@ -157,6 +157,6 @@ def write_file(
 
 
 def cannot(path: Path, error: OSError) -> ModelError:
-    """What to say when the copy at `path` cannot be written."""
+    """Return the message for a copy at `path` that cannot be written."""
     why = error.strerror or error
     return ModelError(f"cannot keep the packed copy {path}: {why}; load without keeping it")

@@ -29,7 +29,7 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Source:
-    """What the panels of one matrix are made from: the arguments of the kernel `pack`.
+    """The source of a matrix's panels: the arguments of the kernel `pack`.
 
     Attributes:
         first, second: uint8, rows of `row_bytes` bytes: of the halves of a panel.
@@ -56,7 +56,7 @@ class Source:
         return np.zeros(self.units, np.int32)
 
     def cut(self, begin: int, end: int) -> Source:
-        """Panels [begin, end) alone."""
+        """Return the source of panels [begin, end) alone."""
         size = len(self.panels) // self.units
         before, rows = begin * self.step_rows, (end - begin) * self.step_rows
         first = self.first[before * self.row_bytes :]
@@ -76,7 +76,7 @@ class Source:
         )
 
     def pieces(self) -> list[Source]:
-        """The same in pieces of about PIECE bytes."""
+        """Split into pieces of about PIECE bytes."""
         step = max(1, PIECE * self.units // max(1, len(self.panels)))
         return [self.cut(n, min(n + step, self.units)) for n in range(0, self.units, step)]
 
@@ -93,7 +93,7 @@ def pack_all(
     pool: Pool,
     progress: Progress | None = None,
 ) -> Iterator[Matrix]:
-    """Fill the panels of all matrices; `progress` hears the share that is done.
+    """Fill the panels of all matrices; call `progress` with the fraction done.
 
     work: for each matrix what it is made from, once for each expert if it has any.
     Yields matrices in which a float or scale is NaN or infinite, as soon as that is seen.
@@ -112,9 +112,9 @@ def pack_all(
         return
     native = tape.finish(library, pool)
     total, packed = sum(len(piece.panels) for piece in pieces), 0
-    done = asked = 0
+    done = requested = 0
     while done < len(native):
-        asked = _ask(pieces, max(done, asked), done)
+        requested = _prefetch(pieces, max(done, requested), done)
         before, done = done, native.run(done)
         for matrix, piece in zip(matrices[before:done], pieces[before:done], strict=True):
             drop(piece.first)
@@ -127,7 +127,7 @@ def pack_all(
 
 
 def all_finite(data: np.ndarray, form: Format, blocks: int, library: Library, pool: Pool) -> bool:
-    """Whether every float or scale of a matrix is a finite number, which nobody packs.
+    """Return whether every float or scale of a matrix that is not packed is finite.
 
     data: uint8, its rows of `blocks` blocks.
     """
@@ -143,8 +143,8 @@ def all_finite(data: np.ndarray, form: Format, blocks: int, library: Library, po
     return not bad.any()
 
 
-def _ask(pieces: Sequence[Source], first: int, done: int) -> int:
-    """Ask for the pieces after the one numbered `done`, AHEAD bytes; the first that was not."""
+def _prefetch(pieces: Sequence[Source], first: int, done: int) -> int:
+    """Prefetch AHEAD bytes of pieces after number `done`; return the first not requested."""
     ahead = sum(len(piece.first) for piece in pieces[done:first])
     while first < len(pieces) and ahead < AHEAD:
         piece = pieces[first]

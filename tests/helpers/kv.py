@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from triplepoint.jit.kernels.batch import ROW_SLOTS, TILE_SLOTS, describe, own_places
+from triplepoint.jit.kernels.batch import ROW_SLOTS, TILE_SLOTS, describe, own_indices
 from triplepoint.jit.kernels.kvcache import PAGE, KVFormat, layer_offsets, page_bytes
 from triplepoint.jit.kernels.rope import to_bf16
 from triplepoint.jit.targets import CpuTarget
@@ -15,7 +15,7 @@ from triplepoint.jit.targets import CpuTarget
 def descriptor(*spans: tuple[int, int, int], tile: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and tiles of a pass of (first position, rows, page table) each."""
     count = sum(rows for _, rows, _ in spans)
-    rows = own_places(np.zeros((count, ROW_SLOTS), np.int64))
+    rows = own_indices(np.zeros((count, ROW_SLOTS), np.int64))
     tiles = np.zeros((count, TILE_SLOTS), np.int64)
     return rows, tiles[: describe(rows, tiles, spans, tile)]
 

@@ -77,7 +77,7 @@ def _with_min(form: KType, x: Array, w: Array) -> tuple[list[Array], list[Array]
     big_b = _between(b * _inverse(e), 0, form.mins)
 
     def quants(d: Array, e: Array) -> Array:
-        return _between((x + big_b * e) * _inverse(big_a * d), 0, form.most)
+        return _between((x + big_b * e) * _inverse(big_a * d), 0, form.max_q)
 
     def error_of(d: Array, e: Array) -> Array:
         off = big_a * d * quants(d, e) - big_b * e - x
@@ -123,9 +123,9 @@ def _search_min(form: KType, x: Array, w: Array) -> tuple[Array, Array]:
         state[:] = [np.where(better, n, o) for n, o in zip((error, a, b), state, strict=True)]
 
     for steps in form.grids:
-        fit(_between((x - low) * (per_width * _f32(steps)), 0, form.most))
+        fit(_between((x - low) * (per_width * _f32(steps)), 0, form.max_q))
     for _ in range(ROUNDS):
-        fit(_between((x + state[2]) * _inverse(state[1]), 0, form.most))
+        fit(_between((x + state[2]) * _inverse(state[1]), 0, form.max_q))
     return state[1], state[2]
 
 

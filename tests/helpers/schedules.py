@@ -95,7 +95,7 @@ class Company:
         compared = 0
         for number, moves in enumerate(schedule):
             batch: list[tuple[int, Request]] = []
-            left = self.engine.core.plans.prefill.most_tokens  # as the scheduler keeps to it
+            left = self.engine.core.plans.prefill.max_tokens  # as the scheduler keeps to it
             for n, move in moves.items():
                 session = sessions[n]
                 if isinstance(move, Back):

@@ -13,7 +13,7 @@ from ..load_engine import load_calibrated
 from ..output import Output
 
 if TYPE_CHECKING:
-    from ...bench.load_client import Asks, Reply
+    from ...bench.load_client import ChatClient, Reply
     from ...bench.load_work import Work
     from ...conversation.messages import Role
     from ...engine.engine import Engine
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @contextmanager
 def engine_client(
     args: argparse.Namespace, output: Output, options: Mapping[str, Any], work: Work
-) -> Iterator[Callable[[], Asks]]:
+) -> Iterator[Callable[[], ChatClient]]:
     """What makes an agent's client, on an engine that lives as long as this.
 
     Raises:
@@ -50,7 +50,7 @@ class EngineClient:
         self._session: Session | None = None
 
     def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
-        """See `Asks.ask`."""
+        """See `ChatClient.ask`."""
         from ...bench.load_client import Reply
         from ...conversation.chat import Message
         from ...serve.models.prompts import Conversation
@@ -76,7 +76,7 @@ class EngineClient:
         return reply
 
     def stop(self) -> None:
-        """See `Asks.stop`."""
+        """See `ChatClient.stop`."""
         if self._session is not None:
             self._session.stop()
 

@@ -159,13 +159,13 @@ def _kinds(network: Decoder) -> list[LayerKind]:
     ]
     if network.mtp is not None:  # rows that are kept for it count with its own
         shape = network.mtp.heads
-        kinds[-1] = replace(kinds[-1], kv_token=_kv_bytes(shape, 1, network.kept))
+        kinds[-1] = replace(kinds[-1], kv_token=_kv_bytes(shape, 1, network.row_width))
     return kinds
 
 
-def _kv_bytes(shape: HeadShape | None, layers: int, kept: int = 0) -> dict[str, float]:
+def _kv_bytes(shape: HeadShape | None, layers: int, row_width: int = 0) -> dict[str, float]:
     shapes = [shape] * layers
-    return {kv: KVLayout(kv, shapes, 0, kept=kept).position_bytes for kv in KV_FORMATS}
+    return {kv: KVLayout(kv, shapes, 0, row_width=row_width).position_bytes for kv in KV_FORMATS}
 
 
 def _what(mixer: Half | None, window: int) -> str:

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from dataclasses import asdict
 
     from ...bench.reach import CONTEXT, FLUENT, PROMPT, best, here, reach
-    from ...hub.find import place_of
+    from ...hub.find import path_of
     from ...hub.settings import HubSettings
     from ...memory import available_bytes
     from ...physics.machine import DOUBT
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     found = reach(machine, available)
     choice = best(found)
     settings = HubSettings.from_environ()
-    pulled = {one.model.alias for one in found if place_of(one.model, settings)}
+    pulled = {one.model.alias for one in found if path_of(one.model, settings)}
     _show(found, pulled, output)
     calibrated = " A c marks models whose kernels were measured here."
     notes = (
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     )
     output.line()
     _paragraph(notes, output)
-    tuned = {one.model.alias: tuned_file(place_of(one.model, settings)) for one in found}
+    tuned = {one.model.alias: tuned_file(path_of(one.model, settings)) for one in found}
     for alias, kept in tuned.items():
         if kept is not None:
             _paragraph(f"Harness of {alias}: {kept.text}.", output)

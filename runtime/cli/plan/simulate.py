@@ -128,7 +128,7 @@ def _plan(
     took = time.perf_counter() - began
     one, machine = scenario.forecaster, scenario.forecaster.machine
     told = [
-        f"{base.tally.asked:,} conversations, {base.requests:,} requests on "
+        f"{base.tally.arrived:,} conversations, {base.requests:,} requests on "
         f"{base.scenario.machines:,} × {machine.cpu} ({machine.threads} threads, "
         f"{machine.read_gbps['DRAM']:.0f} GB/s, {machine.int8_gops:,.0f} GOP/s), model {one.name}, "
         f"KV cache {one.kv}, {_times(scenario)}; simulated in {took:.1f} s.",

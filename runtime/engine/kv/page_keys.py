@@ -15,13 +15,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ....jit.compile import source_hash
-from ....jit.kernels import cache_q8, conv, kept_rows, kvcache, latent, rope, state_tile
+from ....jit.kernels import cache_q8, conv, kvcache, latent, rope, state_tile, stored_rows
 from ....jit.kernels.kvcache import PAGE
 
 if TYPE_CHECKING:
     from ..model.loaded_model import LoadedModel
 
-_LAYOUT = (kvcache, cache_q8, rope, latent, state_tile, conv, kept_rows)
+_LAYOUT = (kvcache, cache_q8, rope, latent, state_tile, conv, stored_rows)
 """What says where the bytes of a page, or of a state, lie."""
 
 
@@ -47,7 +47,7 @@ def _fingerprint(loaded: LoadedModel) -> dict[str, Any]:
         "shape": [
             PAGE,
             *([h.kv_heads, h.head_dim, h.out_dim] if h else [] for h in loaded.layout.shapes),
-            *([loaded.layout.kept] if loaded.layout.kept else []),
+            *([loaded.layout.row_width] if loaded.layout.row_width else []),
         ],
         "windows": list(loaded.layout.windows),
         "rotary": rotary.hexdigest(),

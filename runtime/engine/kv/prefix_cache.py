@@ -259,7 +259,7 @@ class PrefixCache:
 
     def _seen(self, pages: list[Page], at: int) -> tuple[list[Page], int]:
         """As much of it as a sequence can go on behind, where there are windows."""
-        while pages and not self._layout.goes_on(pages, at):
+        while pages and not self._layout.can_resume_at(pages, at):
             pages.pop()
             at = len(pages) * PAGE
         return pages, at
@@ -339,7 +339,7 @@ class PrefixCache:
         Before them go layers with windows of pages that nobody is likely to go on from.
         """
         with self.lock:
-            freed = self._look_away(wanted)
+            freed = self._release_window(wanted)
             while freed < wanted:
                 now = time.monotonic()
                 nodes = list(self._nodes())
@@ -395,7 +395,7 @@ class PrefixCache:
             self._root = Node([], None, None)
             self._states = KnownStates()
 
-    def _look_away(self, wanted: int) -> int:
+    def _release_window(self, wanted: int) -> int:
         """Let go of what windows show of pages well before the next fork or end of a text."""
         if not wanted or not self._layout.window:
             return 0
@@ -407,7 +407,7 @@ class PrefixCache:
                 break
             if node.page is not None and node.page.viewers == 1 and node.until <= time.monotonic():
                 node.views = False
-                freed += node.page.look_away()
+                freed += node.page.release_window()
         return freed
 
     def _remove(self, node: Node) -> int:

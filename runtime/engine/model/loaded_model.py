@@ -191,7 +191,7 @@ class LoadedModel(ProcessBound):
         room = KVMemory(budget=options.kv_memory or int(KV_SHARE * available))
         shapes, windows = zip(*self.network.cached, strict=True)
         states = StateLayout.of(found) if (found := self.network.states) else None
-        kept = self.network.kept
+        kept = self.network.row_width
         self.layout = KVLayout(self.kv, shapes, capacity, tables, room, windows, states, kept)
         self.tuning = Autotuner(
             pool, self.active_threads, self.contention, self._known(), fixed, pages

@@ -44,7 +44,7 @@ def size_up(gguf: GGUFFile, target: CpuTarget, kv: KVFormat = "bf16", *, mtp: bo
     network = models.build(gguf, weights, mtp=mtp)
     weights.size_only()
     shapes, windows = zip(*network.cached, strict=True)
-    layout = KVLayout(kv, shapes, 0, windows=windows, kept=network.kept)
+    layout = KVLayout(kv, shapes, 0, windows=windows, row_width=network.row_width)
     state = 4 * sum(floats for _, floats in network.states)
     return Sized(network, layout, model_cost(network, layout), weights.packed_bytes, state)
 

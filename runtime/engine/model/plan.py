@@ -31,24 +31,24 @@ G = TypeVar("G", bound=GraphBuilder)
 class Plan(Generic[G]):
     """A graph, its native tape and what it is good for."""
 
-    def __init__(self, loaded: LoadedModel, name: str, most_tokens: int, kind: type[G]) -> None:
+    def __init__(self, loaded: LoadedModel, name: str, max_tokens: int, kind: type[G]) -> None:
         network, choice = loaded.network, loaded.outputs
         self.graph = kind(
             name,
             loaded.target,
             loaded.threads,
-            most_tokens,
+            max_tokens,
             loaded.buffers,
             network.config.heads,
             loaded.layout,
         )
         self.graph.register_tiles = loaded.tuning.tiles
         network.forward(self.graph, choice.logits)
-        if most_tokens == 1:
+        if max_tokens == 1:
             argmax_ops(self.graph.tape, choice)
         self.tape: CompiledTape = self.graph.tape.finish(loaded.library, loaded.pool)
         self.name = name
-        self.most_tokens = most_tokens
+        self.max_tokens = max_tokens
         kernels = [op.kernel.source.name for op in self.graph.tape.ops]
         light = [n for n, kernel in enumerate(kernels) if not kernel.startswith(_HEAVY)]
         # Time inside kernels; in those that neither multiply by weights nor attend; in all.
@@ -101,7 +101,7 @@ class Plans:
         """The plan like `plan` whose attention is split, if there is one for such a pass."""
         if plan is not self.decode and plan is not self.prefill:
             return plan
-        most = min(plan.most_tokens, SPLIT_TOKENS)
+        most = min(plan.max_tokens, SPLIT_TOKENS)
         found = self._plan(f"{plan.name}.split", most, SplitKVGraph, plan.name)
         return found if found.graph.fits(spans) else plan
 

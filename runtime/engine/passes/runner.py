@@ -15,7 +15,7 @@ from ....jit import sigbus
 from ....jit.kernels.kvcache import PAGE
 from ...forward.batch import Span
 from ...forward.logits import greedy
-from ...forward.shared_prefix import APART, PrefixFinder
+from ...forward.shared_prefix import NO_SHARING, PrefixFinder
 from ...physics.costs import Part
 from .logits import Logits
 from .request import StepResult
@@ -151,7 +151,9 @@ class Runner:
             total, behind = total + count, behind + start * count
         behind //= total
         shared = self._look(self._prefixes, batch.parts)
-        reading = APART if shared is None else shared.reading(*self._plans.prefill.graph.joined)
+        reading = (
+            NO_SHARING if shared is None else shared.reading(*self._plans.prefill.graph.joined)
+        )
         expected, expected_s = tuning.expect_mixed(parts, reading)
         plan: Plan = self._plans.prefill
         tiles = 0 if shared is None else shared.readers(plan.graph.joined[0])
@@ -207,7 +209,7 @@ class Runner:
     def reading(self, parts: Sequence[tuple[Request, int]]) -> Reading:
         """What the first so many rows of each of several sequences will read together."""
         shared = self._look(self._ahead, parts)
-        return APART if shared is None else shared.reading(*self._plans.prefill.graph.joined)
+        return NO_SHARING if shared is None else shared.reading(*self._plans.prefill.graph.joined)
 
     def _look(
         self, finder: PrefixFinder, parts: Sequence[tuple[Request, int]]

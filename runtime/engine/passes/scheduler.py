@@ -449,13 +449,13 @@ class Scheduler(PassPolicy[PendingRequest]):
         return self._loaded.tuning
 
     @property
-    def _most_rows(self) -> int:
-        return self._plans.prefill.most_tokens
+    def _max_rows(self) -> int:
+        return self._plans.prefill.max_tokens
 
     def _now(self) -> float:
         return time.perf_counter()
 
-    def _somebody_decodes(self) -> bool:
+    def _any_decodes(self) -> bool:
         return any(sequence.status is Status.DECODE for sequence in self._active)
 
     def _expecting(
@@ -503,7 +503,7 @@ class Scheduler(PassPolicy[PendingRequest]):
     def rows_aside(self, most: int, start: int) -> int:
         """Rows of a pass that nobody shares: beside decodes, as few as the deadline asks for."""
         with self.mutex:
-            if not self._somebody_decodes():
+            if not self._any_decodes():
                 return most
         rows = most
         while rows > FEW_ROWS and self._timing.pass_s(rows, start) > self.aim_s:

@@ -150,7 +150,7 @@ class TokenSequence(ProcessBound):
         self.recomputed += at - known
         if self.n_cached > known:
             self.n_cached = known
-            if not self.cache.goes_on(known):
+            if not self.cache.can_resume_at(known):
                 self.evict()
             self.cache.slide_back(self.n_cached)
 

@@ -30,7 +30,7 @@ from typing import Any
 
 from ....errors import SettingError
 from ....jit.pool import SPIN_BARRIER_S, Pool
-from ...forward.shared_prefix import ALONE, APART, Reading
+from ...forward.shared_prefix import ALONE, NO_SHARING, Reading
 from ...forward.split_kv import TOKENS as SPLIT_TOKENS
 from ...physics.costs import Part
 from ...physics.latency_model import (
@@ -40,7 +40,7 @@ from ...physics.latency_model import (
     expect_mixed,
     length_class,
 )
-from ...physics.register_tiles import MOST, constants
+from ...physics.register_tiles import MAX_TILE, constants
 from .choices import (
     SPIN_MOST_S,
     Decision,
@@ -121,7 +121,7 @@ def _value(key: str, value: Any) -> int | float | bool:
             raise SettingError(f"spin must be a time up to 10 s, such as 300us, not {value!r}")
         return seconds
     number = int(text) if text.isascii() and text.isdigit() else 0
-    most = {"threads": 256, "tile": MOST, "max_single_tile": MOST}.get(key, 8192)
+    most = {"threads": 256, "tile": MAX_TILE, "max_single_tile": MAX_TILE}.get(key, 8192)
     if not 1 <= number <= most:
         raise SettingError(f"{key} must be from 1 to {most}, not {value!r}")
     return number
@@ -348,9 +348,9 @@ class Autotuner:
                 self._lines.append(line)
         return split
 
-    def next_chunk(self, tokens: int, most: int) -> int:
-        """Tokens of the next pass when so many are left and a plan takes `most`."""
-        return even_part(tokens, min(most, self.chunk))
+    def next_chunk(self, tokens: int, limit: int) -> int:
+        """Tokens of the next pass when so many are left and a plan takes `limit`."""
+        return even_part(tokens, min(limit, self.chunk))
 
     # --- what was seen of a phase
 
@@ -384,7 +384,7 @@ class Autotuner:
         return self.correction.factor(tokens) * self._expect(tokens, start)
 
     def expect_mixed(
-        self, parts: Sequence[Part], reading: Reading = APART
+        self, parts: Sequence[Part], reading: Reading = NO_SHARING
     ) -> tuple[LatencyEstimate, float]:
         """What the cost model says of a pass with unequal rows of several sequences, and seconds.
 

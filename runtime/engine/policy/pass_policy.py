@@ -117,8 +117,8 @@ class Timing(Protocol):
 
     chunk: int
 
-    def next_chunk(self, tokens: int, most: int) -> int:
-        """Tokens of the next pass when so many are left and a plan takes `most`."""
+    def next_chunk(self, tokens: int, limit: int) -> int:
+        """Tokens of the next pass when so many are left and a plan takes `limit`."""
         ...
 
     def pass_s(self, tokens: int, start: int) -> float:
@@ -158,7 +158,7 @@ class PassPolicy(ABC, Generic[T]):
 
     @property
     @abstractmethod
-    def _most_rows(self) -> int:
+    def _max_rows(self) -> int:
         """Rows of a pass at most."""
 
     @abstractmethod
@@ -166,7 +166,7 @@ class PassPolicy(ABC, Generic[T]):
         """The clock of `PendingView.began`."""
 
     @abstractmethod
-    def _somebody_decodes(self) -> bool:
+    def _any_decodes(self) -> bool:
         """Whether a sequence is in a decode, whether it has asked for its next row or not."""
 
     @abstractmethod
@@ -196,7 +196,7 @@ class PassPolicy(ABC, Generic[T]):
         prompts: list[T] = []
         picked: list[tuple[T, int]] = []
         outputs = taken = promised = 0
-        most = self._most_rows
+        most = self._max_rows
         why: PassEnd = "all"
         for pending in self._waiting:
             request = pending.request
@@ -271,7 +271,7 @@ class PassPolicy(ABC, Generic[T]):
         tuning = self._timing
         high = min(tuning.chunk, left)
         end: PassEnd = "chunk" if tuning.chunk <= left else "limit"
-        if not picked and not self._somebody_decodes():
+        if not picked and not self._any_decodes():
             return high, end
         others = [Part(n, t.request.start, t.request.outputs) for t, n in picked]
         start = prompts[0].request.start

@@ -12,7 +12,7 @@ from triplepoint.jit.compile import build_assembly, spec
 from triplepoint.jit.kernels import gemm_amx
 from triplepoint.jit.kernels.activations import quantize_reference
 from triplepoint.jit.kernels.gemm import gemm_quant
-from triplepoint.jit.kernels.gemm_amx import FROM, LEAST, ROWS, TAKEN
+from triplepoint.jit.kernels.gemm_amx import FROM, MIN_PER_TILE, ROWS, TAKEN
 from triplepoint.jit.targets import TARGETS, CpuTarget, missing
 
 TARGET = TARGETS["amx-bf16"]
@@ -20,7 +20,7 @@ LACKS = missing(TARGET)
 on_this_cpu = pytest.mark.skipif(bool(LACKS), reason=f"lacks {', '.join(LACKS)}")
 native = pytest.mark.parametrize("native", ["amx-bf16"], indirect=True)
 # Few, whole tiles, tokens that are left, and tiles that are not full.
-TOKENS = (1, FROM - 1, FROM, FROM + 3, FROM + LEAST, FROM + ROWS - 1, 100)
+TOKENS = (1, FROM - 1, FROM, FROM + 3, FROM + MIN_PER_TILE, FROM + ROWS - 1, 100)
 
 
 class Products:

@@ -70,10 +70,10 @@ class Fake:
         return reply
 
     def stop(self) -> None:
-        """See `Asks.stop`."""
+        """See `ChatClient.stop`."""
 
     def close(self) -> None:
-        """See `Asks.close`."""
+        """See `ChatClient.close`."""
         self.closed = True
 
 
@@ -95,11 +95,11 @@ class Endless:
         return Reply(0.0, 1.0)
 
     def stop(self) -> None:
-        """See `Asks.stop`."""
+        """See `ChatClient.stop`."""
         self.stopped.set()
 
     def close(self) -> None:
-        """See `Asks.close`."""
+        """See `ChatClient.close`."""
 
 
 def test_an_interrupt_ends_all_agents() -> None:

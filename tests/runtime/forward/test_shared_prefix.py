@@ -17,7 +17,7 @@ from triplepoint.jit.kernels.batch import (
     COUNT,
     FIRST,
     FROM,
-    ROW_PLACE,
+    ROW_INDEX,
     ROW_POSITION,
     ROW_TILE,
     START,
@@ -145,9 +145,9 @@ def test_a_joined_tile_as_kernels_read_it() -> None:
     assert sorted(walks[1:], key=lambda walk: walk[3]) == [
         [24 if walks[1][3] == 0 else 25, 2, 600, 0, 2, 0],
         [26 if walks[1][3] == 0 else 24, 1, 512, 30, 2, 0]]  # fmt: skip
-    places = rows[24:27, ROW_PLACE]
+    places = rows[24:27, ROW_INDEX]
     assert sorted(places) == [0, 1, 23]
-    assert rows[places, ROW_PLACE].tolist() == [24, 25, 26]
+    assert rows[places, ROW_INDEX].tolist() == [24, 25, 26]
     assert table.entries == 8
 
 
@@ -214,9 +214,9 @@ def test_every_row_meets_its_own_chunks(
         for own, (start, rows) in enumerate(zip(starts, counts, strict=True)):
             for row in range(at, at + rows):
                 assert table.rows[row, ROW_POSITION] == start + row - at
-                tile, place = (int(table.rows[row, slot]) for slot in (ROW_TILE, ROW_PLACE))
+                tile, place = (int(table.rows[row, slot]) for slot in (ROW_TILE, ROW_INDEX))
                 assert tile < units
-                assert table.rows[place, ROW_PLACE] == row
+                assert table.rows[place, ROW_INDEX] == row
                 seen.append(place)
                 met = _chunks(table.tiles, tile, place)
                 assert all(chunk == n for n, (_, chunk) in enumerate(met))

@@ -10,7 +10,7 @@ import pytest
 from triplepoint.errors import EngineError
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.forward.kv import KVCache, KVLayout
-from triplepoint.runtime.forward.state import LATEST, MOST, StateLayout
+from triplepoint.runtime.forward.state import LATEST, MAX_COPIES, StateLayout
 from triplepoint.runtime.forward.tensors import HeadShape
 
 SIZES = [(0, 40), (3, 16)]
@@ -164,7 +164,7 @@ def test_which_copies_stay() -> None:
         cache.state.keep()
     places = [one.position for one in cache.state.checkpoints]
 
-    assert len(places) == MOST
+    assert len(places) == MAX_COPIES
     assert places[0] == 100
     assert places[-LATEST:] == [5700, 5800, 5900, 6000]
     gaps = np.diff(places)

@@ -10,7 +10,7 @@ import pytest
 from helpers.counted import counted, laid_out
 
 from triplepoint.jit.kernels.kvcache import PAGE
-from triplepoint.runtime.forward.kv import KVCache, KVLayout, kept
+from triplepoint.runtime.forward.kv import KVCache, KVLayout, resident_positions
 from triplepoint.runtime.hub.aliases import by_alias
 from triplepoint.runtime.synthetic.write import SyntheticModel
 
@@ -43,7 +43,9 @@ def test_a_long_context(tmp_path: Path, name: str) -> None:
         cache.clear()
 
         assert taken < 1.1 * least * GIB
-        shown = kept(CONTEXT, layout.window, layout.near_share) * layout.position_bytes
+        shown = (
+            resident_positions(CONTEXT, layout.window, layout.near_share) * layout.position_bytes
+        )
         assert shown == pytest.approx(least * GIB, rel=0.03)
         assert taken == pytest.approx(shown, rel=0.1)
 

@@ -151,7 +151,7 @@ def test_a_projector_alone_is_no_model(make: Make, settings: HubSettings) -> Non
 
     with pytest.raises(NotPulledError, match="get it with: triplepoint pull org/one"):
         find(ONE, settings)
-    assert find(parse_name("org/one:mmproj"), settings).variant.aside
+    assert find(parse_name("org/one:mmproj"), settings).variant.extra
 
 
 def test_the_way_to_get_a_revision_names_it(settings: HubSettings) -> None:

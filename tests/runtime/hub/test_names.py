@@ -129,10 +129,10 @@ MANY = files(
 
 def test_variants_are_put_together() -> None:
     """Shards are one model, in order; projectors and such are set aside."""
-    assert [v.quant for v in MANY if not v.aside] == [
+    assert [v.quant for v in MANY if not v.extra] == [
         "IQ4_XS", "Q4_0", "Q4_K_M", "UD-Q4_K_XL", "Q8_0",
     ]  # fmt: skip
-    assert [v.name for v in MANY if v.aside] == ["mmproj-B-F16.gguf", "B.imatrix.gguf"]
+    assert [v.name for v in MANY if v.extra] == ["mmproj-B-F16.gguf", "B.imatrix.gguf"]
     shards = MANY[4]
     assert [f.path[-19:] for f in shards.files] == [
         "-00001-of-00002.gguf"[1:],
@@ -141,7 +141,7 @@ def test_variants_are_put_together() -> None:
     assert (shards.size, shards.shards, shards.complete) == (10 + 5 + 10 + 6, 2, True)
     assert listing(MANY[:2]) == "IQ4_XS (11 B), Q4_0 (12 B)"
     heads = files("Q-27B-MTP-Q4_K_M.gguf", "mtp-Q-27B-Q8_0.gguf", "MTP/mtp.gguf")
-    assert [v.name for v in heads if not v.aside] == ["Q-27B-MTP-Q4_K_M.gguf"]
+    assert [v.name for v in heads if not v.extra] == ["Q-27B-MTP-Q4_K_M.gguf"]
 
 
 @pytest.mark.parametrize(

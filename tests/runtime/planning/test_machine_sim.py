@@ -120,7 +120,7 @@ def _busy(policy: Policy, *, exact: bool, seed: int = 1, count: int = 60) -> Tal
     tally = machine.finish()
     requests = sum(len(one.requests) for one in programs)
     written = sum(one.written for one in programs)
-    assert (tally.asked, tally.done, tally.failed) == (count, count, 0)
+    assert (tally.arrived, tally.done, tally.failed) == (count, count, 0)
     assert (len(tally.ttft), tally.written) == (requests, written)
     assert machine._used == machine._known.get(0, 0) // PAGE, "pages are given back"
     assert machine._decoding == 0

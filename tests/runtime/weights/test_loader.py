@@ -337,7 +337,7 @@ def test_factors(library: Library, pool: Pool, tmp_path: Path, experts: int) -> 
         factors[:, :lanes] *= scales["a"][expert]
         factors[:, lanes:] *= scales["b"][expert]
         assert np.array_equal(np.split(fused.panels, fused.copies)[expert], want.reshape(-1))
-    assert {"a.scale", "b.scale", "a.input_scale"} <= loader.asked
+    assert {"a.scale", "b.scale", "a.input_scale"} <= loader.requested
     with pytest.raises(
         UnsupportedModelError, match=r"read one by one, have their own scale factor .*a\.scale"
     ):

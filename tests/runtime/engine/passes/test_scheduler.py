@@ -320,7 +320,7 @@ def test_a_prompt_gets_on_beside_a_decode_that_rests(
     scheduler = engine.core.scheduler
     seconds = lambda parts: 0.3 + 0.004 * sum(part.tokens for part in parts)  # noqa: E731
     monkeypatch.setattr(scheduler, "_expecting", lambda picked: seconds)
-    monkeypatch.setattr(scheduler, "_somebody_decodes", lambda: True)
+    monkeypatch.setattr(scheduler, "_any_decodes", lambda: True)
     prompt: Any = SimpleNamespace(request=SimpleNamespace(start=0))
 
     rows, why = scheduler._room([], [prompt], 512)

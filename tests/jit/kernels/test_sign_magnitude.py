@@ -7,17 +7,22 @@ import pytest
 from helpers.runners import CheckedCache, Native
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels.turned import EIGHT_BITS, Turned, block_bytes, turned
+from triplepoint.jit.kernels.sign_magnitude import (
+    EIGHT_BITS,
+    SignMagnitude,
+    block_bytes,
+    splits_signs,
+)
 from triplepoint.jit.simd import I8s, I32s, Kernel, i32, kernel
 from triplepoint.jit.targets import TARGETS, CpuTarget, runnable
 
-FEW = [target for target in runnable() if turned("q8_0", target)]
+FEW = [target for target in runnable() if splits_signs("q8_0", target)]
 
 
 @kernel
 def block_sums(k: Kernel, w: I8s, x: I8s, unpacked: I8s, out: I32s) -> None:
     """One block of 32 of 2 * lanes rows, for two tokens."""
-    lanes, product, words = k.lanes, Turned(k), w.cast(i32)
+    lanes, product, words = k.lanes, SignMagnitude(k), w.cast(i32)
     with k.units():
         groups = (
             (group, [words.load((2 * group + half) * lanes, lanes) for half in range(2)])
@@ -31,8 +36,8 @@ def block_sums(k: Kernel, w: I8s, x: I8s, unpacked: I8s, out: I32s) -> None:
 
 def test_which_have_them() -> None:
     """Feature sets that multiply unsigned by signed bytes and have 16 registers."""
-    assert {str(t) for t in TARGETS.values() if turned("q8_0", t)} == {"x86-64-v2", "avx2"}
-    assert all(not turned("q4_0", t) for t in TARGETS.values())
+    assert {str(t) for t in TARGETS.values() if splits_signs("q8_0", t)} == {"x86-64-v2", "avx2"}
+    assert all(not splits_signs("q4_0", t) for t in TARGETS.values())
     assert len({*EIGHT_BITS}) == 3
 
 

@@ -1,4 +1,4 @@
-"""A row of each position kept in the pages of a KV cache, and the row before read back from there.
+"""A row stored with each position in the pages of a KV cache, and read back for the next position.
 
 What a layer takes that looks one position back, where a sequence has no state to keep it in. Rows
 are bf16, [256][width] in a page, so that what is read has the same bits whatever pass wrote it.
@@ -17,7 +17,7 @@ ROW_BYTES = 2  # of each value
 
 
 def layer_bytes(width: int) -> int:
-    """Bytes of the rows of a page."""
+    """Return the bytes of the rows of a page."""
     return PAGE * width * ROW_BYTES
 
 
@@ -30,7 +30,7 @@ def _row(k: Kernel, table: Ptr, position: Value, offset: Value, width: int) -> P
 def keep_rows(
     k: Kernel, x: F32s, pages: I64s, offset: I64, x_stride: I64, rows: I64s, *, width: int
 ) -> None:
-    """Unit = row of the pass: x float32 [rows, x_stride], of which `width` values are kept.
+    """Store rows; unit = row of the pass: `width` values of x float32 [rows, x_stride].
 
     rows, pages and tables as in `batch.py` and `kvcache.py`; offset: bytes of a page before them.
     """
@@ -47,7 +47,7 @@ def keep_rows(
 def rows_before(
     k: Kernel, out: F32s, pages: I64s, offset: I64, out_stride: I64, rows: I64s, *, width: int
 ) -> None:
-    """Unit = row of the pass: out float32 [rows, out_stride] gets the row of the position before.
+    """Load the previous position's row into out float32 [rows, out_stride]; unit = row of the pass.
 
     Zeros before the first one.
     """
@@ -63,7 +63,7 @@ def rows_before(
 
 
 def reference(x: np.ndarray) -> np.ndarray:
-    """float32 [positions, width] -> what each position reads of the one before."""
+    """Shift float32 [positions, width]: each position gets the row of the one before."""
     bits = x.astype(np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
     return np.concatenate([np.zeros_like(x[:1]), rounded.view(np.float32)[:-1]])

@@ -1,4 +1,4 @@
-"""8-bit weights as sizes and signs, where a dot product multiplies unsigned by signed bytes.
+"""8-bit weights as magnitudes and signs, where a dot product multiplies unsigned by signed bytes.
 
     w * x = |w| * (x ^ m) + (|w| where w < 0)          m = -1 where w < 0, else 0
 
@@ -23,17 +23,17 @@ VECTORS = 8 * GROUP + 2  # of a block of 32; the starts of both halves come last
 STEP = 2  # K-groups that one turn of the loop takes
 
 
-def turned(fmt: str, target: CpuTarget) -> bool:
-    """Whether unpacked panels of a format have sizes and signs apart."""
+def splits_signs(fmt: str, target: CpuTarget) -> bool:
+    """Return whether unpacked panels of a format store magnitudes and signs separately."""
     return fmt in EIGHT_BITS and few_registers(target)
 
 
 def block_bytes(lanes: int) -> int:
-    """Bytes of an unpacked block of 32 of all rows of a panel."""
+    """Return the bytes of an unpacked block of 32 of all rows of a panel."""
     return VECTORS * 4 * lanes
 
 
-class Turned:
+class SignMagnitude:
     """Unpacks blocks, and sums their products."""
 
     def __init__(self, k: Kernel) -> None:
@@ -41,7 +41,7 @@ class Turned:
         self.dot = Dot(k, 127)  # no weight is larger but |-128|, which the module's text is about
 
     def store(self, groups: Iterable[tuple[int | Value, list[Value]]], out: Ptr) -> None:
-        """A block's K-groups to `out`: their places, and for both halves lanes of four bytes."""
+        """Store a block's K-groups to `out`: indices, and for both halves lanes of four bytes."""
         k, lanes, out = self.k, self.k.lanes, out.cast(i32)
         taken = [k.zeros(i32, lanes) for _ in range(2)]
         ones = k.const(0x01010101, taken[0].type)
@@ -59,7 +59,7 @@ class Turned:
             out.store((8 * GROUP + half) * lanes, total)
 
     def sums(self, block: Ptr, xs: list[Ptr]) -> list[list[Value]]:
-        """int32 sums of an unpacked block for each row, both halves; `xs`: rows' 32 bytes each."""
+        """Sum an unpacked block for each row: int32, both halves; `xs`: 32 bytes each."""
         k, lanes, words = self.k, self.k.lanes, block.cast(i32)
         starts = [words.load((8 * GROUP + half) * lanes, lanes) for half in range(2)]
         accs = [[k.var(start) for start in starts] for _ in xs]

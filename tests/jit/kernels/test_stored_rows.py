@@ -7,8 +7,8 @@ from helpers.kv import descriptor
 from helpers.runners import Runner, Table
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels.kept_rows import keep_rows, layer_bytes, reference, rows_before
 from triplepoint.jit.kernels.kvcache import PAGE
+from triplepoint.jit.kernels.stored_rows import keep_rows, layer_bytes, reference, rows_before
 
 ASKS = ()  # see helpers/feature_sets.py
 
