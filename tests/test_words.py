@@ -63,8 +63,12 @@ def words(name: str) -> set[str]:
 
 def summaries(tree: ast.AST) -> Iterator[str]:
     """Yield the first paragraph of each docstring of a module, a class or a function."""
-    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    texts = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
+    nodes = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    texts = map(ast.get_docstring, nodes)
     yield from (text.partition("\n\n")[0] for text in texts if text)
 
 

@@ -165,7 +165,7 @@ class Ablation:
         shared: dict[tuple[object, ...], EngineTimer] = {}
         for name, given in variants(groups, policy.threads).items():
             engine = policy
-            if "pages" in given and (given["pages"] == "on") != policy.tuning.large_pages:
+            if "pages" in given and (given["pages"] == "on") != policy.loaded.tuning.large_pages:
                 engine = load(given)
                 self._engines.append(engine)
             # Two engines take each other's cores; and a fixed setting is to stay as it is.

@@ -60,7 +60,7 @@ class Engine(ProcessBound, Closing):
         """Maximum threads of a pass."""
         self.machine = loaded.machine
         """Measured limits of this machine."""
-        self.kv = loaded.kv
+        self.kv: KVFormat = loaded.kv
         """Format of KV caches: ``bf16``, ``q8`` or ``f32``."""
 
     @classmethod

@@ -49,7 +49,7 @@ class EngineClient:
         self._engine, self._prompts, self._sampling = engine, prompts, Sampling(**options)
         self._session: Session | None = None
 
-    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
+    def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
         """See `ChatClient.ask`."""
         from ...bench.load_client import Reply
         from ...conversation.chat import Message
@@ -66,7 +66,9 @@ class EngineClient:
                 phase = session.prefill(prompt.ids, borders=prompt.borders)
                 reply.prompt, reply.cached = len(prompt.ids), phase.shared_tokens
                 stop = engine.tokenizer.stop_ids
-                for token in session.decode(max_tokens=most, stop=stop, sampling=self._sampling):
+                for token in session.decode(
+                    max_tokens=max_tokens, stop=stop, sampling=self._sampling
+                ):
                     reply.times.append(time.perf_counter())
                     reply.written += 1
                     reply.text += stream.push(token)

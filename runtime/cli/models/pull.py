@@ -106,7 +106,9 @@ def _tell_older(pulled: Pulled, settings: HubSettings, output: Output) -> None:
     blobs = {path.resolve() for path in pulled.paths}
     paths = {file.path for file in pulled.variant.files}
     for commit in repo.commits():
-        old = [f for f in repo.files(commit) if f.path in paths and f.place.resolve() not in blobs]
+        old = [
+            f for f in repo.files(commit) if f.path in paths and f.local_path.resolve() not in blobs
+        ]
         if old:
             size = size_text(sum(file.size for file in old))
             name = shlex.quote(str(ModelName(pulled.name.repo, commit, pulled.name.selector)))

@@ -61,7 +61,7 @@ class Fake:
     def __init__(self, agent: int) -> None:
         self.agent, self.closed = agent, False
 
-    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
+    def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
         """Three tokens, 0.1 and 0.3 s apart, the first after a second."""
         assert [m["role"] for m in messages[1:3]] == ["user", "assistant"][: len(messages) - 1]
         reply = Reply(0.0, 1.4, [1.0, 1.1, 1.4], "word", 10 * len(messages), 5, 3)
@@ -84,7 +84,7 @@ class Endless:
         self.agent, self.began = agent, began
         self.asked, self.stopped = 0, threading.Event()
 
-    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
+    def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
         """Wait, or fail as Ctrl-C does."""
         self.asked += 1
         if self.agent == 1:

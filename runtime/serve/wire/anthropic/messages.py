@@ -281,7 +281,7 @@ class MessagesWriter(BlockWriter):
         self._delta = b"event: content_block_delta\ndata: " + head + delta
         return named_event("content_block_start", index=self._last, content_block=block)
 
-    def _extend_text(self, text: str, _: object) -> bytes:
+    def _extend_text(self, text: str, logprobs: object) -> bytes:
         if self._open == "thinking" and not self._thoughts:
             return b""
         return self._delta + encode_basestring(text).encode() + b"}}\n\n"

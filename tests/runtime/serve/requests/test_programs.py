@@ -93,7 +93,7 @@ def test_a_return_that_is_refused_for_its_deadline(server: Server) -> None:
     headers = {"x-session-id": "late"}
     before = len(server.service.programs)
     later = call(server, talk(SYSTEM, "what is there?"), **headers)
-    engine_of(server).prefix_cache.clear()
+    engine_of(server).core.prefix_cache.clear()
     body = {"messages": later, "max_tokens": 4, "tools": [TOOL]}
     refused = server.post("/v1/chat/completions", body, **headers, **{DEADLINE_HEADER: "1"})
 
