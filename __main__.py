@@ -12,7 +12,7 @@ INTERRUPTED = 130  # `Exit.INTERRUPTED`, which may not have been imported yet
 
 
 def main() -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line; return the exit status."""
     _open_closed_streams()
     _end_in_order()
     # What a command imports and loads stays: looking through it for garbage, some hundred times,
@@ -57,13 +57,13 @@ def _end_in_order() -> None:
 
 
 def _skip_last_collections() -> None:
-    """Not beside duckdb: its bindings report on stderr, line by line, what was not collected."""
+    """Skip the last garbage collections, except with duckdb, which reports what is left."""
     if "duckdb" not in sys.modules:
         gc.freeze()
 
 
 def _open_closed_streams() -> None:
-    """Let /dev/null stand where stdin, stdout or stderr were closed (``<&-``).
+    """Open /dev/null as stdin, stdout or stderr where these were closed (``<&-``).
 
     Else the next file that is opened, a model or a trace, would be the one that they mean.
     """

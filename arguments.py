@@ -20,7 +20,7 @@ from .errors import SettingError, TriplepointError
 
 
 def as_path(value: object, what: str, error: type[TriplepointError]) -> Path:
-    """The path that a caller gave.
+    """Return a caller's path as a Path.
 
     Args:
         value: what was given.
@@ -38,7 +38,7 @@ def as_path(value: object, what: str, error: type[TriplepointError]) -> Path:
 
 
 def read_text(path: str | Path, most: int = 16_000_000) -> str:
-    """The text of a small file, such as a policy, without a byte order mark; it may be a pipe.
+    """Read the text of a small file or pipe, such as a policy, without a byte order mark.
 
     Raises:
         OSError: it cannot be read.
@@ -88,7 +88,7 @@ def read_own(path: Path, max_bytes: int = 64 << 20, *, ours: bool = False) -> by
 
 
 class Closing:
-    """What is closed at the end of a `with`."""
+    """An object that is closed at the end of a `with`."""
 
     def close(self) -> None:
         """Release what it holds."""
@@ -115,7 +115,7 @@ class ProcessBound:
 
 
 def is_file(path: Path, what: str, error: type[TriplepointError]) -> bool:
-    """Whether there is a regular file; `error` for a path that the system does not take."""
+    """Return whether a regular file exists; raise `error` for an invalid path."""
     try:
         return path.is_file()
     except OSError as problem:
@@ -123,7 +123,7 @@ def is_file(path: Path, what: str, error: type[TriplepointError]) -> bool:
 
 
 def as_list(value: object, what: str, error: type[TriplepointError]) -> list[Any]:
-    """The items of an iterable that is no text; `error` names what was given instead."""
+    """Return the items of an iterable that is not text; raise `error` for anything else."""
     if not isinstance(value, Iterable) or isinstance(value, str | bytes):
         raise error(f"{what}, not {value!r}")
     try:
@@ -133,31 +133,31 @@ def as_list(value: object, what: str, error: type[TriplepointError]) -> list[Any
 
 
 def as_mapping(value: object, what: str, error: type[TriplepointError]) -> Mapping[Any, Any]:
-    """The mapping that a caller gave; `error` names what was given instead."""
+    """Return the mapping that a caller gave; raise `error` for anything else."""
     if not isinstance(value, Mapping):
         raise error(f"{what}, not {value!r}")
     return value
 
 
 def check_whole(value: object, what: str, error: type[TriplepointError], least: int = 0) -> None:
-    """Whether it is a whole number of `least` or more; `error` names it."""
+    """Raise `error` unless the value is a whole number of `least` or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise error(f"{what} must be a whole number of {least} or more, not {value!r}")
 
 
 def check_switch(value: object, what: str, error: type[TriplepointError]) -> None:
-    """Whether it is True or False; `error` names it: "off" would be on."""
+    """Raise `error` unless the value is True or False: "off" would be true."""
     if not isinstance(value, bool):
         raise error(f"{what} must be True or False, not {value!r}")
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a number; True and False are none."""
+    """Return whether a value is a number; True and False are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def without_surrogates(text: str) -> str:
-    """The text with lone surrogates as U+FFFD: they are no text, and no tokenizer takes them."""
+    """Replace lone surrogates by U+FFFD: they are not text, and no tokenizer takes them."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -183,10 +183,10 @@ def pip_install(extra: str) -> str:
 
 
 def user_folder(kind: Literal["cache", "config", "state"]) -> Path:
-    """The user's own folder for what triplepoint keeps; it may not be there yet.
+    """Return the user's own folder for triplepoint's files; it may not exist yet.
 
     Raises:
-        SettingError: nobody says where it is: no HOME, and the user is not known to the system.
+        SettingError: it is unknown: no HOME, and the user is not known to the system.
     """
     import platformdirs
 

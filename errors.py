@@ -72,7 +72,7 @@ class GGUFError(ModelError):
         self.offset = offset
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Other processes get it whole, though its arguments have names."""
+        """Pickle all attributes, though the constructor's arguments have names."""
         return Exception.__new__, (type(self), *self.args), self.__dict__
 
 
@@ -148,7 +148,7 @@ class FleetError(TriplepointError):
 
 
 class RowError(FleetError):
-    """A row cannot be asked, or a file of rows or results cannot be used."""
+    """A row cannot be run, or a file of rows or results cannot be used."""
 
 
 class TraceError(TriplepointError):

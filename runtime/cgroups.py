@@ -16,7 +16,7 @@ PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 def folders(
     controller: str, proc: Path = PROC, cgroups: Path = CGROUPS
 ) -> Iterator[tuple[Literal[1, 2], Path]]:
-    """Version and folder of each group that this process is in, for one kind of limit."""
+    """Yield version and folder of each cgroup of this process, for one kind of limit."""
     try:
         lines = (proc / "self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -59,7 +59,7 @@ def require_address_space(nbytes: int, what: str) -> None:
 
 
 def cpu_quota(proc: Path = PROC, cgroups: Path = CGROUPS) -> float | None:
-    """Seconds of CPU time a second that this process may take; None: all that there are.
+    """Return the CPU seconds per second that this process may use; None if not limited.
 
     Beyond them the kernel stops all of its threads for the rest of a period, of 100 ms mostly.
     """

@@ -35,7 +35,7 @@ class UnreadableError(ValueError):
 
 
 def make_folder(folder: Path) -> None:
-    """A folder for this user alone.
+    """Make a folder that only this user can access.
 
     Raises:
         OSError: it cannot be made, is a link, or belongs to someone else.
@@ -91,7 +91,7 @@ def write_sealed(path: Path, body: dict[str, Any]) -> None:
 
 
 def read_sealed(path: Path) -> bytes:
-    """The JSON that `write_sealed` wrote; halves of surrogate pairs, which are no text, as U+FFFD.
+    """Read the JSON that `write_sealed` wrote; lone surrogates become U+FFFD.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -113,7 +113,7 @@ def read_sealed(path: Path) -> bytes:
 
 
 def map_bytes(path: Path, size: int, digest: str) -> np.ndarray:
-    """A file of `size` bytes, mapped: uint8 [size].
+    """Map a file of `size` bytes: uint8 [size].
 
     It is in memory once for all that use it, and what is written there is not shared.
 
@@ -153,7 +153,7 @@ def _is_ours(found: os.stat_result) -> bool:
 
 
 def _mapped(descriptor: int, size: int) -> mmap.mmap:
-    """Its bytes; what is written there goes nowhere."""
+    """Map a file's bytes; writes to the map do not reach the file."""
     if sys.version_info >= (3, 13):  # before, each mapping keeps a descriptor
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY, trackfd=False)
     return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)

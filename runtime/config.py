@@ -63,17 +63,17 @@ class Setting:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether nobody chose it."""
+        """Return whether it is the default, chosen by no user."""
         return self.source == "built in"
 
 
 def config_path() -> Path:
-    """Where the file is, or would be."""
+    """Return the path of the settings file, which may not exist."""
     return user_folder("config") / "config.toml"
 
 
 def default_model(environ: Mapping[str, str] = os.environ) -> Setting:
-    """The model that is taken where none is named.
+    """Return the model that is used if none is named.
 
     Raises:
         SettingError: the file cannot be read, or says something else.
@@ -155,7 +155,7 @@ def _read(path: Path) -> str | None:
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
-    """The keys and values of the file, each one that there is, with a value that it may have."""
+    """Parse the settings file and check each key and value."""
     import tomllib  # most people have no such file
 
     try:
@@ -173,7 +173,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
 
 
 def _line_of(text: str, key: str) -> int:
-    """The line that sets `key`, from 1; of a key that is not there the one after the last."""
+    """Return the line that sets `key`, from 1; if there is none, the one after the last."""
     lines = text.splitlines()
     form = re.compile(rf"""\s*\[*\s*["']?{re.escape(key)}["']?\s*[=.\]]""")
     return next((n for n, line in enumerate(lines, 1) if form.match(line)), len(lines) + 1)

@@ -1,7 +1,7 @@
-"""Big blocks of memory for weights and KV cache, on 2 MiB pages where the system gives them.
+"""Large blocks of memory for weights and KV cache, on 2 MiB pages where available.
 
-Also what a mapped file's pages are told: that they will be needed, or are no more; and how much
-memory there is to be had.
+Also advice on a mapped file's pages (they will be needed, or no longer are), and the amount of
+memory that is available.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _advised = [True]
 
 
 def advise_huge_pages(on: bool) -> None:
-    """Whether blocks made from now on ask for large pages: it is the machine's matter, not one
-    engine's."""
+    """Set whether new blocks request large pages: it depends on the machine, not on one engine."""
     _advised[0] = on
 
 
@@ -44,7 +43,7 @@ class Arena(ProcessBound):
     check: Callable[[], None] | None = None
 
     def __init__(self, nbytes: int, *, huge_pages: bool | None = None) -> None:
-        """huge_pages: ask for them, or for none; None: as `advise_huge_pages` said."""
+        """huge_pages: whether to request them; None: as `advise_huge_pages` was set."""
         self.nbytes = -(-max(nbytes, 1) // HUGE_PAGE) * HUGE_PAGE
         # Private: shared memory is given large pages under another rule, which is mostly off.
         self._map = mmap.mmap(-1, self.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -54,7 +53,7 @@ class Arena(ProcessBound):
 
     @classmethod
     def of(cls, mapped: mmap.mmap, offset: int, nbytes: int) -> Arena:
-        """`nbytes` bytes of a mapped file from `offset`, a multiple of the page size."""
+        """Return an arena over part of a mapped file; `offset` is a multiple of the page size."""
         arena = cls.__new__(cls)
         arena.nbytes, arena.used = nbytes, 0
         arena._map = mapped
@@ -64,15 +63,15 @@ class Arena(ProcessBound):
 
     @property
     def bytes(self) -> np.ndarray:
-        """All that was handed out: uint8 [used]."""
+        """Return all bytes handed out so far: uint8 [used]."""
         return self._bytes[: self.used]
 
     def touch(self, start: int, end: int) -> None:
-        """Have the system give these bytes now, before they are handed out; they stay zeros."""
+        """Touch these bytes now, so that the system allocates them; they stay zero."""
         self._bytes[start : end : mmap.PAGESIZE] = 0
 
     def take(self, nbytes: int) -> np.ndarray:
-        """`nbytes` bytes that start on a cache line: uint8 [nbytes]; zeros, if not of a file."""
+        """Return `nbytes` cache-aligned bytes: uint8 [nbytes]; zeros if not of a file."""
         start = self.used
         assert start + nbytes <= self.nbytes, (start, nbytes, self.nbytes)
         self.used = -(-(start + nbytes) // 64) * 64
@@ -80,7 +79,7 @@ class Arena(ProcessBound):
 
 
 def _advise_pages(mapped: mmap.mmap, huge: bool) -> None:
-    """Ask for large pages, or for none; of a file they are those that the file system keeps."""
+    """Advise the kernel for or against large pages; a file's depend on its file system."""
     advice = getattr(mmap, "MADV_HUGEPAGE" if huge else "MADV_NOHUGEPAGE", None)
     if advice is not None:
         with contextlib.suppress(OSError):  # a kernel without them: only slower
@@ -94,7 +93,7 @@ def will_need(data: np.ndarray) -> None:
 
 
 def drop(data: np.ndarray) -> None:
-    """Take the pages of a mapped file out of this process's memory that lie wholly in `data`.
+    """Drop from this process's memory the pages of a mapped file that lie wholly in `data`.
 
     Their bytes are read from the file when they are needed again. `data` must be read-only: memory
     without a file would lose its contents.
@@ -107,7 +106,7 @@ def drop(data: np.ndarray) -> None:
 
 
 def give_up(data: np.ndarray, behind: int = 0) -> int:
-    """Give back the memory of the system pages that lie wholly in `data`; so many bytes.
+    """Release the memory of the system pages that lie wholly in `data`; return how many bytes.
 
     behind: bytes after it that nobody has, up to the end of its mapping: on the same large page.
     """
@@ -120,7 +119,7 @@ def give_up(data: np.ndarray, behind: int = 0) -> int:
 
 
 def _advise(start: int, nbytes: int, advice: str) -> None:
-    """What a system does not know or do costs memory or speed, but nothing else."""
+    """Call madvise if the system has it; without it only memory or speed is lost."""
     madvise = _madvise()
     if madvise is not None and hasattr(mmap, advice):
         madvise(start, nbytes, getattr(mmap, advice))
@@ -143,7 +142,7 @@ _FILES = {  # of a group: its limit, what is used, and of that pages of files
 
 
 def installed_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """Memory of this machine, or of its container if that has a limit; 0 where nothing says."""
+    """Return the memory of this machine, or its container's limit; 0 if unknown."""
     found = []
     with contextlib.suppress(AttributeError, ValueError, OSError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -154,7 +153,7 @@ def installed_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
 
 
 def available_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """Memory that this process could take now without swapping, within its limits.
+    """Return the memory that this process could take now without swapping, within limits.
 
     Where the system does not say, all that is installed.
     """
@@ -171,7 +170,7 @@ def available_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
 
 
 def _number(path: Path, field: str = "") -> int | None:
-    """The number in a file, or behind `field` in one of its lines; None if there is none."""
+    """Read the number in a file, or after `field` in one of its lines; None if there is none."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

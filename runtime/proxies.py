@@ -16,6 +16,6 @@ def through_proxy(url: str) -> str:
 
 
 def bare(url: str) -> str:
-    """An address without its query: there are signatures in it, and passwords before the host."""
+    """Return a URL without its query (signatures) and user info (passwords)."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

@@ -20,9 +20,9 @@ class EventTooLongError(ValueError):
 
 
 class EventReader:
-    """Puts events together of the bytes of a stream.
+    """Assembles events from the bytes of a stream.
 
-    A line of data that is whole is an event; one that is not goes on in the next.
+    A line of data that is whole JSON is an event; one that is not continues in the next.
 
     Attributes:
         found: whether there was a line of data.
@@ -35,7 +35,7 @@ class EventReader:
         self._size = 0
 
     def feed(self, piece: bytes) -> Iterator[object]:
-        """Yield what the events hold that a piece of the stream ends.
+        """Yield the data of the events that a piece of the stream completes.
 
         Raises:
             EventTooLongError: see there.
@@ -54,7 +54,7 @@ class EventReader:
             raise EventTooLongError
 
     def end(self) -> Iterator[object]:
-        """Yield what is left once the stream has ended; raises as `feed`."""
+        """Yield the events left at the end of the stream; raises as `feed`."""
         for line in (*_BREAK.split(self._held), b""):
             yield from self._line(line)
 

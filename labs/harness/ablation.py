@@ -36,7 +36,7 @@ WHOLE = "whole"
 
 
 def settings() -> dict[str, Mapping[str, object]]:
-    """By name what is given to the harness; numbers are no policies."""
+    """Return the harness settings to test, by name; numbers are not policies."""
     switches = {name: on for name, on in DEFAULTS.items() if isinstance(on, bool)}
     turned = {
         f"{'without' if on else 'with'}-{name}": {name: not on} for name, on in switches.items()
@@ -52,7 +52,7 @@ def ablate(
     out: Path,
     say: Callable[[str], object] = print,
 ) -> dict[str, list[Row]]:
-    """Ask the questions under each setting; the rows by its name.
+    """Ask the questions under each setting; return the rows by its name.
 
     Each setting loads the engine anew: else it would find the prompts of those before it in the
     cache, and cost nothing.
@@ -88,11 +88,11 @@ class _Decided:
             self._names.setdefault(question, set()).add(name)
 
     def nothing(self, question: str, policy: str) -> bool:
-        """Whether it is known that a policy, if one is named, decided nothing about a question."""
+        """Return whether a policy (if named) is known to have decided nothing about a question."""
         return bool(policy) and question in self._names and policy not in self._names[question]
 
     def note(self, question: str, name: str) -> None:
-        """Note that a policy decided something."""
+        """Record that a policy decided something."""
         names = self._names.setdefault(question, set())
         if name not in names:
             names.add(name)
@@ -100,8 +100,8 @@ class _Decided:
                 file.write(json.dumps([question, name]) + "\n")
 
     def watch(self, question: Question, agent: Agent) -> None:
-        """Note what the policies of an agent decide."""
-        self.note(question.id, "")  # asked, whoever decides
+        """Record what the policies of an agent decide."""
+        self.note(question.id, "")  # recorded even if no policy decides
         note = partial(self.note, question.id)
         watched = [_Watched(one, note) for one in agent.harness.policies]
         agent.harness.policies = tuple(watched)
@@ -144,7 +144,7 @@ class _Watched(Policy):
 
 
 def table(rows: Mapping[str, Sequence[Row]]) -> list[str]:
-    """What each setting gives and costs, with its paired difference from the whole."""
+    """Render the results and costs of each setting, and its paired difference from the whole."""
     askers = {
         name: Asked(name, name, "", {(row.set, row.id): row for row in part})
         for name, part in rows.items()

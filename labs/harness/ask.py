@@ -30,7 +30,7 @@ def asker(
     harness: Mapping[str, object] | None = None,
     watch: Callable[[Question, Agent], object] = lambda *_: None,
 ) -> Asker:
-    """Ask the agent, with settings of its harness in place of the model's default.
+    """Return an asker over the agent, with settings in place of the model's default harness.
 
     watch: called with each agent before it is asked.
     """

@@ -1,4 +1,4 @@
-"""What is asked: reads `sets/*.txt`, where phrases stand beside how their answers are found.
+"""Read `sets/*.txt`: questions, and for each the finders that compute its answer.
 
     == value host              kind and tree
     ? which port does sshd use here
@@ -9,12 +9,12 @@ A blank line ends a question; ``?de``, ``?es`` and ``?zh`` begin those that are 
 
     = FINDER ARGUMENT :: …     a method of `Tree`, by the names below; all that are given are needed
     ~ FORM / FORM              other forms of what the line above finds first
-    - TEXT / TEXT              what must not be told
+    - TEXT / TEXT              what an answer must not contain
     ^ FINDER …                 a line that comes near what is not there
     ! CHANGE ARGUMENT :: …     what a task changes: replace, everywhere, add, drop, create, move …
 
 A second ``?`` begins a second question that refers to the first. ``date`` before a finder: its
-answer may be told in any form of a date. Conditions of tables: ``state=paid, amount>100``.
+answer may have any form of a date. Conditions of tables: ``state=paid, amount>100``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Kind = Literal[
     "value", "line", "which", "log", "count", "group", "table", "list", "names", "source", "doc",
     "version", "absent", "follow", "plain", "edit",
 ]  # fmt: skip
-"""`which` file holds it, `group`: what is most often, `absent`: it has no answer, `follow`: another
-question refers to the first, `plain`: it needs no file, `edit`: a task that changes files."""
+"""`which` file holds it, `group`: the most frequent value, `absent`: it has no answer, `follow`:
+a second question refers to the first, `plain`: it needs no file, `edit`: a task to change files."""
 Language = Literal["en", "de", "es", "zh"]
 SETS = Path(__file__).with_name("sets")
 
@@ -73,7 +73,7 @@ _EXTREME = {"largest": "max", "smallest": "min"}
 
 @dataclass
 class Ask:
-    """One thing that is asked, and what its answer is found with."""
+    """One thing to ask, and the finders of its answer."""
 
     text: str
     finders: list[str] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Ask:
     near: list[str] = field(default_factory=list)
 
     def find(self, tree: Tree) -> Found:
-        """Its answer over a tree.
+        """Find the answer in a tree.
 
         Raises:
             Unclear: the tree does not have the one answer.
@@ -107,7 +107,7 @@ class Asked:
     changes: list[str] = field(default_factory=list)
 
     def after(self, tree: Tree) -> dict[str, str | None]:
-        """What files hold after a task, by path; None: they are gone."""
+        """Return the contents of changed files after a task, by path; None: deleted."""
         texts: dict[str, str | None] = {}
         values = [find(tree, one).first.lstrip("#") for one in self.turns[0].finders]
         for change in self.changes:
@@ -117,7 +117,7 @@ class Asked:
 
 
 def read() -> Iterator[Asked]:
-    """All questions, in the order of their files."""
+    """Yield all questions, in the order of their files."""
     for path in sorted(SETS.glob("*.txt")):
         kind, tree, one = "", "", None
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -154,7 +154,7 @@ def _add(one: Asked, mark: str, rest: str) -> None:
 
 
 def find(tree: Tree, finder: str) -> Found:
-    """What a line of a set finds in a tree.
+    """Find the answer in a tree by one line of a set.
 
     Raises:
         Unclear: the tree does not have the one answer.
@@ -173,7 +173,7 @@ def find(tree: Tree, finder: str) -> Found:
 
 
 def _where(text: str = "") -> Where | None:
-    """Conditions of a row, such as ``state=paid, amount>100, date~2025-03``."""
+    """Parse conditions of a row, such as ``state=paid, amount>100, date~2025-03``."""
     if not text:
         return None
     tests = [re.split(r"\s*([=<>~])\s*", one, maxsplit=1) for one in text.split(", ")]
@@ -199,7 +199,7 @@ def _where(text: str = "") -> Where | None:
 def _changed(
     tree: Tree, word: str, given: list[str], now: dict[str, str | None], values: list[str]
 ) -> dict[str, str | None]:
-    """What one change makes of files, where `now` has what changes before it made of them."""
+    """Apply one change to files, where `now` has the results of earlier changes."""
 
     def text(path: str) -> str:
         held = now.get(path) or tree.files[path].decode()

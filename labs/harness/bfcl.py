@@ -80,7 +80,7 @@ class Benchmark:
         self._documented = backend.MULTI_TURN_FUNC_DOC_FILE_MAPPING
 
     def cases(self, category: str, number: int | None) -> list[Case]:
-        """The first cases of a category, each with its ``category`` and ``ground_truth``."""
+        """Return the first cases of a category, each with its ``category`` and ``ground_truth``."""
         name = f"BFCL_v4_{category}.json"
         cases = self._read(name)[:number]
         truths = {}
@@ -103,7 +103,7 @@ class Benchmark:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
 
     def tools(self, case: Case) -> list[dict[str, Any]]:
-        """The functions of a case in OpenAI's form."""
+        """Return the functions of a case in OpenAI's form."""
         functions = copy.deepcopy(case["function"])
         for function in functions:
             function["name"] = function["name"].replace(".", "_")
@@ -125,7 +125,7 @@ class Benchmark:
                 self._translate(one)
 
     def system(self, case: Case) -> str:
-        """The system prompt of BFCL's prompt mode, in its default form."""
+        """Return the system prompt of BFCL's prompt mode, in its default form."""
         prompts = self._prompts
         parts: dict[str, str] = prompts.PROMPT_STYLE_TEMPLATES["classic"]
         functions = json.dumps(case["function"], indent=4)
@@ -140,7 +140,7 @@ class Benchmark:
         )
 
     def is_right(self, case: Case, calls: Calls, mode: Mode) -> bool:
-        """Whether BFCL's checker accepts the calls; where no function fits, there must be none."""
+        """Return whether BFCL's checker accepts the calls; none are right if no function fits."""
         if case["category"] == "irrelevance":
             return not calls
         return bool(
@@ -150,14 +150,14 @@ class Benchmark:
         )
 
     def run(self, case: Case, call: str, session: str) -> list[str]:
-        """Call a function of a case of several turns; its state is kept by the session's name."""
+        """Call a function of a multi-turn case; its state is stored by the session's name."""
         given = case["initial_config"], case["involved_classes"], session, case["id"]
         with _importable(self._wheel):
             module = import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils")
             return module.execute_multi_turn_func_call([call], *given)[0]
 
     def is_done(self, case: Case, steps: list[list[list[str]]], session: str) -> bool:
-        """Whether the calls of each step of each turn leave and find what the right ones do."""
+        """Return whether the calls of each step of each turn have the effects of the right ones."""
         given = case["ground_truth"], case, case["category"], session
         with _importable(self._wheel):
             module = import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker")
@@ -174,7 +174,7 @@ def _importable(wheel: Path) -> Iterator[None]:
 
 
 class _Talk:
-    """A server that is asked once or more, and what that took."""
+    """A conversation with a server, and what it cost."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
@@ -182,7 +182,7 @@ class _Talk:
         self.answers: list[str] = []
 
     def __call__(self, messages: list[Any], tools: list[Any] | None) -> dict[str, Any]:
-        """Ask for the next message; its choice."""
+        """Request the next message; return its choice."""
         body: dict[str, Any] = {"messages": messages, "temperature": 0, "max_tokens": TOKENS}
         reply = self._post(body if tools is None else {**body, "tools": tools})
         usage = reply.get("usage") or {}
@@ -192,13 +192,13 @@ class _Talk:
         return reply["choices"][0]
 
     def hear(self, text: str, calls: Calls | None) -> None:
-        """Keep what it said: calls, or else text."""
+        """Record a message: its calls, or else its text."""
         self.calls += len(calls or ())
         self.answers.append(json.dumps(calls, ensure_ascii=False) if calls else text)
 
 
 def ask(benchmark: Benchmark, case: Case, post: Post, mode: Mode, by: str, model: str) -> Row:
-    """Put a case to a server, and judge what it calls."""
+    """Send a case to a server, and judge its calls."""
     began, error, talk = time.monotonic(), "", _Talk(post)
     hold = _hold_turns if case["category"] == MULTI_TURN else _hold_turn
     try:
@@ -265,7 +265,7 @@ def _hold_turns(benchmark: Benchmark, case: Case, talk: _Talk, mode: Mode) -> Re
 
 
 def source(name: str, arguments: dict[str, Any], names: Collection[str]) -> str | None:
-    """A call as Python; None where the wheel, which evaluates it, must not be given it."""
+    """Format a call as Python; None if it is unsafe for the wheel, which evaluates it."""
     if name not in names or not all(one.isidentifier() for one in arguments):
         return None
     return f"{name}({','.join(f'{one}={value!r}' for one, value in arguments.items())})"
@@ -284,7 +284,7 @@ def _result(
 
 
 def wire_calls(message: dict[str, Any]) -> Calls | None:
-    """The calls of a message; None: arguments of one are no object."""
+    """Return the calls of a message; None if the arguments of one are not an object."""
     calls: Calls = []
     for call in message.get("tool_calls") or ():
         try:
@@ -298,7 +298,7 @@ def wire_calls(message: dict[str, Any]) -> Calls | None:
 
 
 def python_calls(text: str) -> Calls:
-    """Read calls that are written as Python, bare or in a list; prose has none.
+    """Parse calls that are written as Python, bare or in a list; prose has none.
 
     BFCL fails a fence that names its language. It is passed over here: small models write it often,
     and a peer is to be compared at its best.
@@ -318,7 +318,7 @@ def python_calls(text: str) -> Calls:
 
 
 def _value(node: ast.expr) -> Any:
-    """A value as BFCL reads it: what is no literal is its source."""
+    """Evaluate a value as BFCL does: what is not a literal becomes its source."""
     try:
         return ast.literal_eval(node)
     except ValueError:
@@ -330,7 +330,7 @@ def _value(node: ast.expr) -> Any:
 
 @contextmanager
 def server_of(model: str, threads: int | None) -> Iterator[Post]:
-    """`triplepoint serve`'s application in this process, with a model."""
+    """Run `triplepoint serve`'s application in this process, with a model."""
     from starlette.testclient import TestClient
 
     from triplepoint.runtime.serve.app.application import build_app
@@ -352,7 +352,7 @@ def server_of(model: str, threads: int | None) -> Iterator[Post]:
 
 
 def remote(url: str) -> tuple[Post, str]:
-    """A server that runs elsewhere, and the name of its first model."""
+    """Return a client of a server that already runs, and the name of its first model."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def send(path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -384,7 +384,7 @@ def ask_all(
     out: Path | None,
     say: Callable[[str], object] = print,
 ) -> list[Row]:
-    """Ask each case once that has no row in `out` yet; the rows of all of them."""
+    """Ask each case once that has no row in `out` yet; return the rows of all cases."""
     known, rows = resume(out), list[Row]()
     for case in cases:
         row = known.get((by, model, DISTRIBUTIONS["bfcl-eval"].version, case["id"]))
@@ -396,7 +396,7 @@ def ask_all(
 
 
 def means(rows: Sequence[Row]) -> str:
-    """The mean of the rates of single-turn categories that want calls, beside irrelevance's."""
+    """Format the mean rate of single-turn call categories, and the rate of irrelevance."""
     rates: dict[bool, list[float]] = {False: [], True: []}
     for category in sorted({row.kind for row in rows} - {MULTI_TURN}):
         mine = [row for row in rows if row.kind == category and row.result != "error"]

@@ -42,23 +42,20 @@ class Interval:
 
     @property
     def points(self) -> str:
-        """A difference of rates in percentage points."""
+        """Format a difference of rates in percentage points."""
         return f"{100 * self.value:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The rows of one asker.
-
-    Attributes:
-        name: with the model where there are several, the file where two have the same asker.
-        rows: by set and question.
-    """
+    """The rows of one asker."""
 
     name: str
+    """With the model if there are several, with the file if two have the same asker."""
     by: str
     model: str
     rows: dict[tuple[str, str], Row]
+    """By set and question."""
 
 
 def bootstrap(a: Results, b: Results, figure: Callable[[Results, Results], Results]) -> Interval:
@@ -80,18 +77,18 @@ def bootstrap(a: Results, b: Results, figure: Callable[[Results, Results], Resul
 
 
 def paired(a: Asked, b: Asked) -> list[tuple[Row, Row]]:
-    """The rows of the questions that both were asked and no error of ours ended."""
+    """Pair the rows of the questions that both askers have, without runtime errors."""
     both = [(row, b.rows[key]) for key, row in a.rows.items() if key in b.rows]
     return [pair for pair in both if all(row.result != "error" for row in pair)]
 
 
 def difference(pairs: Sequence[tuple[Row, Row]], result: str) -> Interval:
-    """The share of a result in the first of the pairs, less that in the second."""
+    """Return the share of a result in the first of the pairs, minus that in the second."""
     return bootstrap(*_shares(pairs, result), np.subtract)
 
 
 def share(pairs: Sequence[tuple[Row, Row]]) -> Interval:
-    """The rate of right answers in the first of the pairs, as a share of that in the second."""
+    """Return the rate of right answers in the first of the pairs, relative to the second."""
     return bootstrap(*_shares(pairs, "right"), np.divide)
 
 
@@ -101,7 +98,7 @@ def _shares(pairs: Sequence[tuple[Row, Row]], result: str) -> tuple[Results, Res
 
 
 def load(paths: Sequence[Path]) -> list[Asked]:
-    """The askers of some files, in their order; of a question that stands twice the last row.
+    """Load the askers from files, in order; of duplicate rows the last one counts.
 
     Raises:
         OSError: a file cannot be read.
@@ -123,7 +120,7 @@ def load(paths: Sequence[Path]) -> list[Asked]:
 
 
 def report(askers: Sequence[Asked]) -> list[str]:
-    """What the rows say of each asker, of each pair, and beside the oracle, as lines of text."""
+    """Render the results of each asker, of each pair, and relative to the oracle."""
     width = max((len(one.name) for one in askers), default=0)
     lines = [f"{'':<{width}}    n  right   from     to  wrong  prefilled  seconds"]
     lines += [f"{one.name:<{width}} {summary(list(one.rows.values()))}" for one in askers]
@@ -140,7 +137,7 @@ def report(askers: Sequence[Asked]) -> list[str]:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """n, rates, and the means of tokens prefilled and of seconds; errors of ours left out."""
+    """Format n, rates, mean tokens prefilled and mean seconds, without runtime errors."""
     rows = [row for row in rows if row.result != "error"]
     count = max(len(rows), 1)
     right, wrong = (sum(row.result == one for row in rows) / count for one in ("right", "wrong"))

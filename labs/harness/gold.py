@@ -20,9 +20,9 @@ from fnmatch import fnmatch
 from functools import cached_property
 
 SHOWN = 120
-"""Characters of a gold line that are kept, and of an answer that is asked for."""
+"""Maximum characters of a stored gold line, and of a requested line."""
 KEPT = 5
-"""Gold lines that are kept of an answer that many lines make."""
+"""Maximum number of gold lines stored for an answer."""
 
 
 class Unclear(ValueError):
@@ -40,43 +40,40 @@ class Line:
 
 @dataclass(frozen=True)
 class Found:
-    """An answer.
-
-    Attributes:
-        need: of each group, one must stand in a right answer; ``#312`` is a number that was
-            computed, told as a number of its own, ``@2026-03-14`` a date in any form.
-        lines: that carry it, `KEPT` at most.
-        none: what must not be told: true of something else.
-        note: what was computed, where no single line says it.
-    """
+    """The right answer to a question."""
 
     need: tuple[tuple[str, ...], ...]
+    """Groups of forms, one of each required; ``#312`` is a computed number that must be a number of
+    its own, ``@2026-03-14`` a date in any form."""
     lines: tuple[Line, ...] = ()
+    """Lines with the answer, `KEPT` at most."""
     none: tuple[str, ...] = ()
+    """Values that an answer must not contain: true of something else."""
     note: str = ""
+    """The computed answer, if no single line has it."""
 
     @property
     def first(self) -> str:
-        """The first thing that must be told, in its first form."""
+        """Return the first required value, in its first form."""
         return self.need[0][0]
 
     def but(self, *none: str) -> Found:
-        """The same, with more that must not be told."""
+        """Add values that an answer must not contain."""
         return replace(self, none=(*self.none, *none))
 
     def also(self, *forms: str) -> Found:
-        """The same, where the first thing may be told in other forms too."""
+        """Add accepted forms of the first required value."""
         if not forms:
             return self
         return replace(self, need=((*self.need[0], *forms), *self.need[1:]))
 
     def near(self, other: Found) -> Found:
-        """The same, with the lines of something near it, whose answer must not be told."""
+        """Return this with the lines of a near miss, whose answer must not be given."""
         none = tuple(group[0] for group in other.need)
         return replace(self, lines=other.lines, none=(*self.none, *none))
 
     def __and__(self, other: Found) -> Found:
-        """Both have to be told."""
+        """Require both answers."""
         note = " ".join(filter(None, (self.note, other.note)))
         return Found(self.need + other.need, self.lines + other.lines, self.none + other.none, note)
 
@@ -95,7 +92,7 @@ class Tree:
 
     @cached_property
     def texts(self) -> dict[str, list[str]]:
-        """Lines of the files that are text, gzip undone."""
+        """Return the lines of the text files, gzip unpacked."""
         found = {}
         for path, data in self.files.items():
             try:
@@ -105,7 +102,7 @@ class Tree:
         return found
 
     def matches(self, pattern: str, regex: str) -> list[tuple[Line, re.Match[str]]]:
-        """Lines in which an expression is found, in the order of files; ``*`` goes over folders."""
+        """Return the lines that match, in the order of files; ``*`` also matches slashes."""
         paths = [path for path in self.texts if fnmatch(path, pattern)]
         if not paths:
             raise Unclear(f"no file is {pattern}")
@@ -120,14 +117,14 @@ class Tree:
     # ------------------------------------------------------------------------------- lines
 
     def the(self, path: str, regex: str) -> Found:
-        """The groups of the only line that matches."""
+        """Find the groups of the only line that matches."""
         found = self.matches(path, regex)
         if len(found) != 1:
             raise Unclear(f"{len(found)} lines of {path} match {regex!r}")
         return _told(*found[0])
 
     def key(self, path: str, regex: str) -> Found:
-        """As `the`, where nothing in the tree may give the same key another value but as `none`.
+        """Find as `the` does; other values of the same key in the tree become `none`.
 
         The one group is the value. The same expression over all other files finds the values that
         would be the answer to another question.
@@ -137,7 +134,7 @@ class Tree:
         return found.but(*sorted(others - {found.first}))
 
     def under(self, path: str, section: str, regex: str) -> Found:
-        """The groups of the only line that matches below a heading; values elsewhere as `none`."""
+        """Find the groups of the only match below a heading; values elsewhere become `none`."""
         inside, here, others = False, [], set[str]()
         for number, text in enumerate(self.lines(path), 1):
             if re.match(r"\s*\[|\S.*:$|\S.*\{$|network=\{|<\w+ ", text):
@@ -153,11 +150,11 @@ class Tree:
         return found.but(*sorted(others - {found.first}))
 
     def first(self, path: str, regex: str) -> Found:
-        """The groups of the first line that matches."""
+        """Find the groups of the first line that matches."""
         return self._end(path, regex, 0)
 
     def last(self, path: str, regex: str) -> Found:
-        """The groups of the last line that matches."""
+        """Find the groups of the last line that matches."""
         return self._end(path, regex, -1)
 
     def _end(self, path: str, regex: str, place: int) -> Found:
@@ -170,7 +167,7 @@ class Tree:
         return told.but(*sorted(one for one in others if len(one) > 3)[:3])
 
     def line(self, path: str, number: int) -> Found:
-        """The text of a line by its number; negative ones count from the end."""
+        """Find the text of a line by its number; negative numbers count from the end."""
         lines = self.lines(path)
         place = number - 1 if number > 0 else len(lines) + number
         text = lines[place]
@@ -181,7 +178,7 @@ class Tree:
         return Found(((text.strip(),),), (Line(path, place + 1, text),), none)
 
     def after(self, path: str, regex: str, steps: int = 1, value: str = "(.+)") -> Found:
-        """The groups of what stands so many lines behind the only line that matches."""
+        """Find the groups of the line that is `steps` after the only line that matches."""
         (line, _), *more = self.matches(path, regex) or [(None, None)]
         if line is None or more:
             raise Unclear(f"not one line of {path} matches {regex!r}")
@@ -192,7 +189,7 @@ class Tree:
         return _told(Line(path, line.number + steps, text), match)
 
     def lines(self, path: str) -> list[str]:
-        """The lines of one file."""
+        """Return the lines of one file."""
         if path not in self.texts:
             raise Unclear(f"no file {path}")
         return self.texts[path]
@@ -200,7 +197,7 @@ class Tree:
     # ------------------------------------------------------------------- counts and groups
 
     def count(self, pattern: str, regex: str = "") -> Found:
-        """How many lines match."""
+        """Count the lines that match."""
         found = self.matches(pattern, regex)
         about = f"of {pattern} match /{regex}/" if regex else f"are in {pattern}"
         note = f"{len(found)} lines {about}"
@@ -208,7 +205,7 @@ class Tree:
         return Found(((f"#{len(found)}",),), lines, note=note)
 
     def most(self, pattern: str, regex: str, place: int = 0) -> Found:
-        """What the first group is most often; the runners-up are not to be told."""
+        """Find the most frequent value of the first group; the runner-up is wrong."""
         found = self.matches(pattern, regex)
         ranked = Counter(match[1] for _, match in found).most_common()
         if len(ranked) < 2 or ranked[0][1] == ranked[1][1]:
@@ -221,7 +218,7 @@ class Tree:
         return Found(need, tuple(lines), (ranked[1][0],) if place == 0 else (), note)
 
     def all(self, pattern: str, regex: str) -> Found:
-        """The groups of every line that matches, and the lines that have a new one."""
+        """Find the groups of every line that matches, and the lines that have a new one."""
         told: dict[str, Line] = {}
         for line, match in self.matches(pattern, regex):
             for one in groups(match):
@@ -231,7 +228,7 @@ class Tree:
         return Found(tuple((one,) for one in told), tuple(dict.fromkeys(told.values())))
 
     def files_with(self, regex: str, pattern: str = "*", only: int | None = 1) -> Found:
-        """The files in which an expression is found, so many of them; None: any number."""
+        """Find the files that match an expression, exactly `only` of them; None: any number."""
         found: dict[str, Line] = {}
         for line, _ in self.matches(pattern, regex):
             found.setdefault(line.path, line)
@@ -240,7 +237,7 @@ class Tree:
         return self._named(found, tuple(_kept(line) for line in found.values()))
 
     def names(self, pattern: str, leave: str = "") -> Found:
-        """The names of the files by a pattern, all of them."""
+        """Find the names of all files that match a pattern."""
         found = [p for p in self.files if fnmatch(p, pattern) and not (leave and fnmatch(p, leave))]
         if not 1 <= len(found) <= 15:
             raise Unclear(f"{len(found)} files are {pattern}")
@@ -252,14 +249,14 @@ class Tree:
         return Found(tuple(need), lines, note=f"files by {pattern}: " + ", ".join(found))
 
     def number_of_files(self, pattern: str) -> Found:
-        """How many files there are by a pattern."""
+        """Count the files that match a pattern."""
         found = [path for path in self.files if fnmatch(path, pattern)]
         if not found:
             raise Unclear(f"no file is {pattern}")
         return Found(((f"#{len(found)}",),), note=f"{len(found)} files by {pattern}")
 
     def _named(self, found: Iterable[str], lines: tuple[Line, ...]) -> Found:
-        """Files as they may be named: by their paths, or by as much as is theirs alone."""
+        """Accept files by path, or by a path suffix that is unique."""
         need = []
         for path in found:
             parts = path.split("/")
@@ -272,7 +269,7 @@ class Tree:
     # ----------------------------------------------------------------------------- tables
 
     def rows(self, path: str) -> list[Row]:
-        """The rows of a table by column: csv (with , or ;), tsv, JSON lines, a JSON list, Zeek."""
+        """Read the rows of a table by column: csv (, or ;), tsv, JSON lines or list, Zeek."""
         lines = self.lines(path)
         if lines[0].startswith("#separator"):
             names = next(line for line in lines if line.startswith("#fields")).split("\t")[1:]
@@ -286,7 +283,7 @@ class Tree:
         return list(csv.DictReader(io.StringIO("\n".join(lines)), delimiter=mark))
 
     def total(self, path: str, column: str, how: str, where: Where | None = None) -> Found:
-        """The sum, mean, min or max of a column; a mean to two decimals.
+        """Compute the sum, mean, min or max of a column; a mean to two decimals.
 
         Numbers are read in the form of their table: with a comma where a ``;`` parts the columns.
         """
@@ -301,12 +298,12 @@ class Tree:
         )
 
     def number_of_rows(self, path: str, where: Where | None = None) -> Found:
-        """How many rows there are of which something is true."""
+        """Count the rows that meet a condition."""
         count = sum(where is None or where(row) for row in self.rows(path))
         return Found(((f"#{count}",),), note=f"{count} such rows in {path}")
 
     def cell(self, path: str, column: str, where: Where) -> Found:
-        """One cell of the only row of which something is true."""
+        """Find one cell of the only row that meets a condition."""
         found = [(i, row) for i, row in enumerate(self.rows(path)) if where(row)]
         if len(found) != 1:
             raise Unclear(f"{len(found)} rows of {path}")
@@ -318,7 +315,7 @@ class Tree:
     def extreme(
         self, path: str, column: str, how: str, named: str, where: Where | None = None
     ) -> Found:
-        """What `named` is in the one row with the largest or smallest value of a column."""
+        """Find column `named` of the one row with the largest or smallest value of a column."""
         rows = [
             (i, row)
             for i, row in enumerate(self.rows(path))
@@ -333,7 +330,7 @@ class Tree:
         return Found(((value,),), line, note=f"{how} of {column} in {path}: {best:g}")
 
     def group(self, path: str, by: str, column: str | None = None, place: int = 0) -> Found:
-        """The value of a column with the most rows, or with the largest sum of another column."""
+        """Find the value of a column with the most rows, or the largest sum of another column."""
         sums: dict[str, float] = defaultdict(float)
         for row in self.rows(path):
             if row.get(by, "") not in _EMPTY:
@@ -349,7 +346,7 @@ class Tree:
         return Found(((value,),), none=(second,), note=note)
 
     def _line_of_row(self, path: str, place: int) -> tuple[Line, ...]:
-        """The line of a row; none where the rows of a JSON list are longer than a line."""
+        """Return the line of a row; none if the rows of a JSON list are longer than a line."""
         lines = self.lines(path)
         if lines[0].startswith("#separator"):
             rows = [n for n, text in enumerate(lines, 1) if not text.startswith("#")]
@@ -364,7 +361,7 @@ class Tree:
     # ---------------------------------------------------------------------------- sources
 
     def defined(self, name: str, pattern: str = "*.py") -> Found:
-        """The file in which a function or class is defined, the only one of its name."""
+        """Find the file that defines a function or class, the only one of its name."""
         found = self.matches(pattern, rf"^\s*(?:async )?(?:def|class) {re.escape(name)}\b")
         if len(found) != 1:
             raise Unclear(f"{name} is defined {len(found)} times")
@@ -372,7 +369,7 @@ class Tree:
         return self._named([line.path], (_kept(line),))
 
     def default(self, path: str, function: str, parameter: str) -> Found:
-        """The default of a parameter; `function` as ``Class.method`` or ``function``."""
+        """Find the default of a parameter; `function` as ``Class.method`` or ``function``."""
         for node in _functions(ast.parse("\n".join(self.lines(path)))):
             if node[0] != function:
                 continue
@@ -388,7 +385,7 @@ class Tree:
         raise Unclear(f"{path} has no default of {parameter} of {function}")
 
     def methods(self, path: str, name: str) -> Found:
-        """The public methods of a class, all of them."""
+        """Find all public methods of a class."""
         for node in ast.walk(ast.parse("\n".join(self.lines(path)))):
             if isinstance(node, ast.ClassDef) and node.name == name:
                 found = [
@@ -404,7 +401,7 @@ class Tree:
     # ----------------------------------------------------------------------------- absence
 
     def absent(self, *regexes: str, path: str = "") -> Found:
-        """Nothing in the tree, not even a name, matches any of these expressions.
+        """Verify that nothing in the tree, not even a name, matches any of these expressions.
 
         Args:
             regexes: without regard to case.
@@ -422,24 +419,24 @@ class Tree:
         return Found((), note=f"Not found in {path or 'any file'}: {words}.")
 
     def no_file(self, name: str) -> Found:
-        """No file has this name or path."""
+        """Verify that no file has this name or path."""
         if any(f"/{path}".endswith(f"/{name}") for path in self.files):
             raise Unclear(f"{name} is there")
         return Found((), note=f"There is no file {name} in this folder.")
 
 
 def unpacked(path: str, data: bytes) -> bytes:
-    """The content of a file, of ``.gz`` what was packed."""
+    """Return the content of a file, unpacked if it is ``.gz``."""
     return gzip.decompress(data) if path.endswith(".gz") else data
 
 
 def groups(match: re.Match[str]) -> tuple[str, ...]:
-    """What an expression found: its groups, or all of it."""
+    """Return the groups of a match, or the whole match."""
     return tuple(one.strip() for one in match.groups() if one) or (match[0].strip(),)
 
 
 def amount(text: str) -> float:
-    """A number as tables have them: 1234.5, 1,234.50 or 1.234,50, with or without a currency."""
+    """Parse a number: 1234.5, 1,234.50 or 1.234,50, with or without a currency."""
     text = re.sub(r"[^\d.,eE+-]", "", text)
     if re.fullmatch(r"-?(\d{1,3}(\.\d{3})+|\d+),\d{1,2}", text):
         text = text.replace(".", "").replace(",", ".")
@@ -469,7 +466,7 @@ def _functions(
 
 
 def dated(found: Found) -> Found:
-    """A date, marked as one that may be told in any form: ``@2026-03-14``."""
+    """Mark a date, so that any form of it is accepted: ``@2026-03-14``."""
     year, month, day = map(int, re.findall(r"\d+", found.first)[:3])
     date = f"@{year}-{month:02}-{day:02}"
     return replace(found, need=((date, *found.need[0][1:]), *found.need[1:]))

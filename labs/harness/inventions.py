@@ -54,7 +54,7 @@ KEYS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, the values that answer it, and where they stand."""
+    """A question, the values that answer it, and the lines that have them."""
 
     text: str
     values: tuple[str, ...]
@@ -77,7 +77,7 @@ class Case:
 
 
 def questions_of(questions: Sequence[Question]) -> Iterator[Asked]:
-    """What the frozen set asks of a tree."""
+    """Yield what the frozen set asks about a tree."""
     for one in questions:
         if one.unanswerable or one.kind in ("plain", "edit"):
             continue
@@ -89,7 +89,7 @@ def questions_of(questions: Sequence[Question]) -> Iterator[Asked]:
 
 
 def keys_of(texts: dict[str, list[str]], pick: random.Random) -> Iterator[Asked]:
-    """A question for each key of settings, by its name, its file and what it stands under."""
+    """Yield a question for each key of settings, by its name, file and section."""
     for path, lines in texts.items():
         if not path.endswith((".ini", ".conf", ".yaml", ".yml", ".toml", ".cf", ".service")):
             continue
@@ -107,7 +107,7 @@ def keys_of(texts: dict[str, list[str]], pick: random.Random) -> Iterator[Asked]
 
 
 def reads_of(asked: Asked, gatherer: Gatherer, texts: dict[str, list[str]]) -> list[Read]:
-    """What was read: what is gathered, the gold lines, what a tool counted."""
+    """Return what was read: gathered evidence, the gold lines, and counts of tools."""
     found = gatherer.gather(
         asked.text, asked.earlier, budget=1500, count=lambda text: len(text) // 3
     )
@@ -127,7 +127,7 @@ def reads_of(asked: Asked, gatherer: Gatherer, texts: dict[str, list[str]]) -> l
 
 
 def cases(asked: Asked, reads: Sequence[Read], texts: dict[str, list[str]]) -> Iterator[Case]:
-    """Answers with the truth and with inventions, checked."""
+    """Yield answers with the truth and with inventions, checked."""
     pick = random.Random(hashlib.sha256(asked.text.encode()).digest())
     gold = asked.lines[0] if asked.lines else Line("", 0, "")
     whole = [texts[line.path][line.number - 1] for line in asked.lines if line.number]
@@ -163,13 +163,13 @@ def cases(asked: Asked, reads: Sequence[Read], texts: dict[str, list[str]]) -> I
 
 
 def _values(line: str) -> str:
-    """A line without its key, so that what is told of it is a value."""
+    """Return a line without its key, so that only the value remains."""
     found = SETTINGS.fullmatch(line)
     return f"`{found[2].replace('`', '')}`" if found and " " in found[2] else line
 
 
 def _made(value: str, pick: random.Random) -> str:
-    """A value like another, its digits changed; of a word, another one."""
+    """Invent a similar value: change its digits, or reverse its words if it has none."""
     made = re.sub(r"\d", lambda _: str(pick.randint(1, 9)), value)
     if made == value:
         made = re.sub(r"[^\W\d_]+", lambda m: m[0][::-1] + "x" if len(m[0]) > 2 else m[0], value)
@@ -177,7 +177,7 @@ def _made(value: str, pick: random.Random) -> str:
 
 
 def all_cases(room: Path | None) -> list[Case]:
-    """The cases of all trees that can be had."""
+    """Return the cases of all available trees."""
     made: list[Case] = []
     questions = frozen()
     with tempfile.TemporaryDirectory(prefix="triplepoint-inventions-") as temporary:
@@ -207,7 +207,7 @@ def all_cases(room: Path | None) -> list[Case]:
 
 
 def report(cases: Sequence[Case]) -> list[str]:
-    """Shares by sort and set."""
+    """Render the shares of marked answers by sort and set."""
     lines = [f"{'':<18}     n  marked   from     to"]
     for which in ("frozen", "keys"):
         for sort in ("true", "nowhere", "other"):

@@ -1,4 +1,4 @@
-"""Whether an answer is right, wrong, or says that it cannot be given.
+"""Judge whether an answer is right, wrong, or declines.
 
 Meaning counts, not form: case, quotation marks, emphasis and separators of thousands do not
 matter; a number is found only as a whole number, and not in line numbers, list numbers, dates
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Verdict = Literal["right", "wrong", "declined"]
 
 LONGEST = 1_500
-"""Characters of an answer, besides what has to be told: whoever copies a file has not answered."""
+"""Characters of an answer beyond the required values: a copied file is not an answer."""
 
 _DECLINED = re.compile(
     # English
@@ -80,7 +80,7 @@ _MONTHS = tuple(names.split() for names in (_EN, _SHORT, _DE, _ES))
 
 
 def fold(text: str) -> str:
-    """`text` as it is compared: case, marks of emphasis and quotation, and kinds of space gone."""
+    """Fold a text for comparison: drop case, emphasis, quotation marks and kinds of space."""
     text = unicodedata.normalize("NFKC", text).casefold()
     text = re.sub(r"[‘’´]", "'", text)
     text = re.sub(r"[–—−]", "-", text)
@@ -88,7 +88,7 @@ def fold(text: str) -> str:
 
 
 def holds(folded: str, fact: str) -> bool:
-    """Whether a folded text holds a fact, which is no part of a longer word or number."""
+    """Return whether a folded text has a fact that is not part of a longer word or number."""
     wanted = fold(fact)
     if not wanted:
         return False
@@ -103,7 +103,7 @@ def holds(folded: str, fact: str) -> bool:
 
 
 def date_forms(date: str) -> list[str]:
-    """How people write a date of the form 2026-03-14; with its month's name also without a year."""
+    """Return common forms of a date such as 2026-03-14; with the month's name also without year."""
     year, month, day = map(int, date.split("-"))
     forms = [date, f"{year}/{month:02}/{day:02}", f"{year}/{month}/{day}", f"{month}月{day}日"]
     for d, m in ((f"{day:02}", f"{month:02}"), (str(day), str(month))):
@@ -117,14 +117,14 @@ def date_forms(date: str) -> list[str]:
 
 
 def numbers(text: str) -> list[set[str]]:
-    """The numbers that are told, in their order, each by all that it may mean."""
+    """Return the numbers in a text in order, each with all its readings."""
     text = unicodedata.normalize("NFKC", re.sub(r"[*`_]{1,2}(?=\S)|(?<=\S)[*`]{1,2}", "", text))
     text = _PLACES.sub(" # ", text)
     return [_readings(match[0].strip()) for match in _NUMBER.finditer(text)]
 
 
 def tells_number(text: str, number: str) -> bool:
-    """Whether a text tells a number, and not just among many others."""
+    """Return whether a text states a number, and not just among many others."""
     told = numbers(text)
     fits = [any(_fits(one, number) for one in several) for several in told]
     if any(fits[:1]) or (any(fits) and len({min(one) for one in told}) <= 4):
@@ -135,7 +135,7 @@ def tells_number(text: str, number: str) -> bool:
 
 
 def says_not(text: str, question: str = "") -> bool:
-    """Whether it says that something is not there or cannot be told.
+    """Return whether an answer says that something is absent or unknown.
 
     Quotations do not count, nor do words of the question: "3 of them had no answer" denies nothing.
     """
@@ -143,14 +143,14 @@ def says_not(text: str, question: str = "") -> bool:
 
 
 def judge(question: Question, answer: str, turn: int = -1) -> Verdict:
-    """What an answer is worth.
+    """Judge an answer.
 
     An empty answer states nothing, so it is declined. A question that cannot be answered is
-    answered right by saying so, before anything near it is told. Tasks that change files are
+    answered right by saying so, before any near miss is given. Tasks that change files are
     judged by `judge_files`.
 
     Args:
-        question: what was asked.
+        question: the question.
         answer: the whole answer.
         turn: which of its turns; default: the last.
     """
@@ -171,15 +171,15 @@ def judge(question: Question, answer: str, turn: int = -1) -> Verdict:
 
 
 def judge_files(question: Question, folder: Path, before: dict[str, str], answer: str) -> Verdict:
-    """Whether a folder is as the task wants it: what should change has, and nothing else.
+    """Judge whether a folder has exactly the changes that the task asks for.
 
-    Who has changed nothing has declined, unless the answer tells otherwise.
+    An asker that changed nothing has declined, unless the answer claims otherwise.
 
     Args:
         question: a task with `after`.
         folder: the copy that was worked in.
         before: from `snapshot`, of the folder as it was.
-        answer: what was said in the end.
+        answer: the final answer.
     """
     now = snapshot(folder)
     if now == before:
@@ -189,7 +189,7 @@ def judge_files(question: Question, folder: Path, before: dict[str, str], answer
 
 
 def snapshot(folder: Path) -> dict[str, str]:
-    """Digests of the files of a folder, by path; what the tools keep of deleted ones left out."""
+    """Return digests of the files of a folder, by path, without the tools' trash."""
     return {
         path.relative_to(folder).as_posix(): content_digest(path.read_bytes())
         for path in sorted(folder.rglob("*"))
@@ -198,7 +198,7 @@ def snapshot(folder: Path) -> dict[str, str]:
 
 
 def content_digest(data: bytes) -> str:
-    """The content of a file: line ends, spaces at ends of lines and empty last lines aside."""
+    """Hash the content of a file, ignoring line ends, trailing spaces and empty last lines."""
     lines = [line.rstrip() for line in data.replace(b"\r\n", b"\n").split(b"\n")]
     while lines and not lines[-1]:
         lines.pop()
@@ -224,13 +224,13 @@ def _tells(answer: str, fact: str) -> bool:
 
 
 def _tells_other(asked: Turn, answer: str) -> bool:
-    """Whether it tells what is true of something else; a line's number is not such a thing."""
+    """Return whether an answer states what is true of something else; line numbers do not count."""
     plain = fold(_PLACES.sub(" # ", answer))
     return any(holds(plain, one) for one in asked.none)
 
 
 def _declines(answer: str, question: str = "") -> int | None:
-    """Where it says so, in the folded text; None: nowhere."""
+    """Return the offset in the folded text where the answer declines; None if it does not."""
     bare = re.sub(r"```.*?```|`[^`\n]*`|\"[^\"\n]{12,}\"|“[^”\n]{12,}”", "", answer, flags=re.S)
     asked = fold(question)
     for match in _DECLINED.finditer(fold(bare)):
@@ -240,7 +240,7 @@ def _declines(answer: str, question: str = "") -> int | None:
 
 
 def _readings(text: str) -> set[str]:
-    """A number without separators, by each way of reading it."""
+    """Return a number without separators, by each reading of it."""
     bare = text.replace("−", "-")
     found = {re.sub(r"(?<=\d)[,'\u202f\u00a0 ](?=\d{3})", "", bare)}
     if re.fullmatch(r"-?\d{1,3}(\.\d{3})+(,\d+)?", bare):
@@ -253,7 +253,7 @@ def _readings(text: str) -> set[str]:
 
 
 def _fits(told: str, number: str) -> bool:
-    """Whether a number that is told is the one, as exactly as it was told (one decimal or more)."""
+    """Return whether a stated number equals the right one, to its stated decimals."""
     if told == "x":
         return False
     if "." not in number:

@@ -33,7 +33,7 @@ NO_TOOLS = "without tools it cannot change files"
 
 
 def laid_out(turn: Turn, tree: Tree, *, alone: bool) -> str:
-    """What the model is shown for a turn: the question `alone` where it needs no file."""
+    """Render a turn for the model: the question `alone` if it needs no file."""
     if alone:
         return turn.ask
     parts = []
@@ -68,7 +68,7 @@ def _with_neighbors(lines: tuple[Line, ...], tree: Tree) -> str:
 
 
 def asker(engine: Engine) -> Asker:
-    """Ask an engine with the gold lines."""
+    """Return an asker that shows the model the gold lines."""
 
     def ask(question: Question, folder: Path, tree: Tree) -> Reply:
         agent = plain_agent(engine, PLAIN if question.kind == "plain" else SYSTEM)

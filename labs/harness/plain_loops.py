@@ -34,7 +34,7 @@ Loop = Callable[[str, str, Tools], Callable[[str], tuple[str, int]]]
 
 
 def tools_over(root: Path) -> Tools:
-    """Three plain tools over a folder."""
+    """Return three plain tools over a folder."""
 
     def list_dir(path: str = ".") -> str:
         """List what is in a folder.
@@ -78,7 +78,7 @@ def tools_over(root: Path) -> Tools:
 
 
 def pydantic_ai(url: str, model: str, tools: Tools) -> Callable[[str], tuple[str, int]]:
-    """See `Loop`; the second question of two goes on with the first."""
+    """Build an agent of pydantic-ai (a `Loop`); a second question continues the conversation."""
     ai, limits = import_module("pydantic_ai"), import_module("pydantic_ai.usage").UsageLimits
     provider = import_module("pydantic_ai.providers.openai").OpenAIProvider
     chat = import_module("pydantic_ai.models.openai").OpenAIChatModel
@@ -101,7 +101,7 @@ def pydantic_ai(url: str, model: str, tools: Tools) -> Callable[[str], tuple[str
 
 
 def smolagents(kind: str) -> Loop:
-    """See `Loop`; kind: its ``ToolCallingAgent``, or the ``CodeAgent`` that writes Python."""
+    """Return a `Loop` of smolagents; kind: ``ToolCallingAgent``, or ``CodeAgent``, in Python."""
 
     def loop(url: str, model: str, tools: Tools) -> Callable[[str], tuple[str, int]]:
         smol = import_module("smolagents")
@@ -133,7 +133,7 @@ LOOPS: dict[str, Loop] = {
 
 
 def asker(loop: Loop, url: str, model: str) -> Asker:
-    """Ask a loop; whatever ends it other than by an answer counts as a limit."""
+    """Return an asker over a loop; any end other than an answer counts as a limit."""
 
     def ask(question: Question, folder: Path, tree: Tree) -> Reply:
         reply, run = Reply(), loop(url, model, tools_over(folder))
@@ -150,7 +150,7 @@ def asker(loop: Loop, url: str, model: str) -> Asker:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Ask, and print the figures; tokens are the server's to tell."""
+    """Ask, and print the results; the server reports tokens."""
     parser = argparse.ArgumentParser(prog="labs.harness.plain_loops", description=__doc__)
     parser.add_argument("url", metavar="URL", help="of the server, without /v1")
     parser.add_argument("model", metavar="MODEL", help="as the server calls it")

@@ -30,47 +30,41 @@ SHA256 = "fa9efedc3a745ac313aac041b98ca8d1381104fc112792a55e18da21a1689e2b"
 
 @dataclass(frozen=True)
 class Turn:
-    """One thing that is asked, and what is right.
-
-    Attributes:
-        need: groups of forms; of each group one must be told.
-        none: what must not be told.
-        lines: gold lines: path, number (0: the file's name), text of at most 120 characters.
-        note: what was computed, where no single line says it.
-    """
+    """One thing to ask, and the right answer."""
 
     ask: str
     need: tuple[tuple[str, ...], ...] = ()
+    """Groups of forms; the answer needs one of each group."""
     none: tuple[str, ...] = ()
+    """Values that the answer must not contain."""
     lines: tuple[Line, ...] = ()
+    """Gold lines: path, number (0: the file's name), text of at most 120 characters."""
     note: str = ""
+    """The computed answer, if no single line has it."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a tree, or a task in it.
-
-    Attributes:
-        id: kind, tree, and a digest of what is asked.
-        unanswerable: right is who says so.
-        after: of tasks: the files that differ afterward, by path their content's digest, or "" for
-            those that are gone.
-    """
+    """A question about a tree, or a task in it."""
 
     id: str
+    """Kind, tree, and a digest of the text."""
     kind: Kind
     language: Language
     tree: str
     turns: tuple[Turn, ...]
     unanswerable: bool = False
+    """Whether the right answer is that there is none."""
     after: tuple[tuple[str, str], ...] = ()
+    """Of tasks: the files that differ afterward, by path their content's digest, or "" for those
+    that are deleted."""
 
 
 _SET = TypeAdapter(list[Question])
 
 
 def compute(trees: Iterable[str], room: Path | None = None) -> list[Question]:
-    """The questions over some trees, their answers computed.
+    """Compute the questions and answers over some trees.
 
     Raises:
         Unclear: a tree does not have the one answer that a question supposes.
@@ -132,14 +126,14 @@ def _after(one: Asked, tree: Tree) -> Iterable[tuple[str, str]]:
 
 
 def packed(questions: Sequence[Question]) -> bytes:
-    """The file of a set: one question a line, without what is empty."""
+    """Serialize a set: one question a line, without empty fields."""
     plain = _SET.dump_python(list(questions), mode="json", exclude_defaults=True)
     lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in plain)
     return f"[\n{lines}\n]\n".encode()
 
 
 def frozen(path: Path = FROZEN, sha256: str | None = None) -> list[Question]:
-    """The frozen set.
+    """Load the frozen set.
 
     Raises:
         ValueError: the file is not the one whose SHA-256 is known.
@@ -151,7 +145,7 @@ def frozen(path: Path = FROZEN, sha256: str | None = None) -> list[Question]:
 
 
 def sample(questions: Sequence[Question], number: int) -> list[Question]:
-    """A fixed part of a set, in which each kind has its share (largest remainders).
+    """Return a fixed sample of a set, each kind by its share (largest remainders).
 
     Within a kind the order is that of a digest of the ids: adding questions of one kind does not
     change which of another are taken first.

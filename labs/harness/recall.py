@@ -33,34 +33,32 @@ MANY = 20
 
 @dataclass(frozen=True)
 class Row:
-    """One turn.
-
-    Attributes:
-        gold, found: lines that carry the answer, and those of them that are in the evidence.
-        cold, warm: seconds of gathering, by the clock and of this thread, without an index and
-            with one that is warm.
-    """
+    """One turn."""
 
     question: Question
     turn: Turn
     gold: int
+    """The number of lines with the answer."""
     found: int
+    """The number of those that are in the evidence."""
     tokens: int
     cold: tuple[float, float]
+    """Seconds of gathering without an index, by the clock and of this thread."""
     warm: tuple[float, float]
+    """Seconds of gathering with a warm index, by the clock and of this thread."""
     needs_files: bool
     missed: tuple[Line, ...] = ()
 
     @property
     def many(self) -> bool:
-        """Whether the answer is a count over more lines than can be shown."""
+        """Return whether the answer is a count over more lines than can be shown."""
         counts = [int(n) for n in re.findall(r"^(\d+) lines", self.turn.note)]
         counts += [int(n) for n in re.findall(r" by number: .*? (\d+)(?:,|$)", self.turn.note)]
         return any(count > MANY for count in counts)
 
 
 def is_shown(line: Line, evidence: Evidence) -> bool:
-    """Whether a gold line stands in the evidence, with its file and number."""
+    """Return whether the evidence has a gold line, with its file and number."""
     if not line.number:
         folder, _, name = line.path.rpartition("/")
         listed = [c for c in evidence.calls if c.tool == "list_dir"]
@@ -83,7 +81,7 @@ def is_shown(line: Line, evidence: Evidence) -> bool:
 def look(
     question: Question, gatherers: Sequence[Gatherer], budget: int, tokenizer: Tokenizer
 ) -> Iterator[Row]:
-    """The rows of a question: its turns, each after those before it."""
+    """Yield a row for each turn of a question, each after those before it."""
 
     def count(text: str) -> int:
         return len(tokenizer.encode(text))
@@ -106,7 +104,7 @@ def look(
 
 
 def report(rows: Sequence[Row]) -> list[str]:
-    """What the rows say, as lines of text."""
+    """Render the rows as lines of text."""
     lined = [r for r in rows if r.gold and not r.question.unanswerable]
     asked = [row for row in lined if not row.many]
     lines = [f"{'':<14}    n  found   from     to  lines  tokens"]
@@ -146,7 +144,7 @@ def _figures(title: str, rows: Sequence[Row]) -> str:
 
 
 def _quantile(times: Sequence[float], share: float) -> float:
-    """Milliseconds within which a share of the times lies."""
+    """Return the milliseconds within which a share of the times lies."""
     return sorted(times)[min(int(share * len(times)), len(times) - 1)] * 1e3 if times else 0.0
 
 

@@ -62,7 +62,7 @@ _NAMED_LINE = re.compile(
 
 
 def terms(text: str) -> Iterator[str]:
-    """Words of a text as they are compared; pairs of signs where a script has no spaces."""
+    """Yield the words of a text in lower case; pairs of characters in scripts without spaces."""
     split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text).lower()
     for word in re.findall(r"[^\W\d_]+|\d+", split):
         if "\u3040" <= word[0] <= "\u9fff":
@@ -83,7 +83,7 @@ class Index:
 
     @cached_property
     def lines(self) -> list[Line]:
-        """All lines, in the order of their files."""
+        """Return all lines, in the order of their files."""
         return [
             Line(path, number, text)
             for path, several in self.tree.texts.items()
@@ -92,7 +92,7 @@ class Index:
 
     @cached_property
     def postings(self) -> dict[str, dict[int, int]]:
-        """By term, how often which line has it; the words of its path count for each line."""
+        """Return the postings by term: line index to count; path words count for each line."""
         found: dict[str, dict[int, int]] = defaultdict(dict)
         of_path = {path: Counter(terms(path)) for path in self.tree.texts}
         for place, line in enumerate(self.lines):
@@ -101,7 +101,7 @@ class Index:
         return found
 
     def ranked(self, question: str) -> list[Line]:
-        """Lines that share words with a question; rare words weigh more."""
+        """Return the lines that share words with a question; rare words weigh more."""
         scores: dict[int, float] = defaultdict(float)
         for term in set(terms(question)):
             hits = self.postings.get(term, {})
@@ -118,7 +118,7 @@ class Index:
         return [self.lines[place] for place in order]
 
     def named(self, question: str) -> list[str]:
-        """At most two files that a question names: by path, name, or name without its ending."""
+        """Return up to two files that a question names, with or without extension."""
         asked = question.lower()
         found = {}
         for path in self.tree.texts:
@@ -133,7 +133,7 @@ class Index:
         return sorted(found, key=lambda path: (found[path], len(path)))[:2]
 
     def missing(self, question: str) -> list[str]:
-        """What looks like a file's name in a question and is none."""
+        """Return the words of a question that look like file names but match no file."""
         return [
             name
             for name in re.findall(r"[\w./-]*\w\.[A-Za-z]\w{0,4}\b", question)
@@ -142,7 +142,7 @@ class Index:
 
 
 def evidence(index: Index, question: str) -> str:
-    """What the model is shown before a question."""
+    """Render the evidence that the model sees before a question."""
     texts = index.tree.texts
     names = [
         f"{path} ({len(texts.get(path, ()))} lines)" for path in list(index.tree.files)[:NAMES]
@@ -177,7 +177,7 @@ def evidence(index: Index, question: str) -> str:
 
 
 def _excerpt(index: Index, path: str, question: str, ranked: Iterable[Line], room: int) -> str:
-    """A file that was named: whole where it fits, else its ends, what was asked for, best lines."""
+    """Render a named file: whole if it fits, else its ends, a requested line, the best lines."""
     lines = index.tree.texts[path]
     if sum(len(text) + 8 for text in lines) <= room:
         return _block(path, _numbered(lines), "whole")
@@ -210,7 +210,7 @@ def _block(path: str, lines: Iterable[str], what: str) -> str:
 
 
 def asker(engine: Engine) -> Asker:
-    """Ask an engine over ranked lines; for a second question those of both are ranked."""
+    """Return an asker over ranked lines; a second question ranks with the first one's words."""
     held: list[Index] = []
 
     def ask(question: Question, folder: Path, tree: Tree) -> Reply:

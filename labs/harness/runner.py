@@ -1,9 +1,9 @@
-"""Ask a set of questions and keep what came of it: rows, resumption, intervals.
+"""Ask a set of questions and store the results: rows, resumption, intervals.
 
 A row is a line of JSON in a file, written as soon as it is known. Who asks the same questions of
-the same model in the same way again goes on where the file ends. What is counted:
+the same model in the same way again continues where the file ends. What is counted:
 
-- *right*: as `judge` has it; of a question that cannot be answered, it is said so;
+- *right*: as `judge` has it; of a question that cannot be answered, the answer says so;
 - *wrong*: something else is stated as a fact;
 - *declined*: nothing is stated, though there is an answer;
 - *limit*: the run was ended by a limit of steps, tokens, context or repetition.
@@ -51,38 +51,39 @@ class Reply:
 
 @dataclass
 class Row:
-    """One question as one asker's model answered it.
-
-    Attributes:
-        by, model, set: who asked whom what; the set by its SHA-256.
-        kind: of the question; of BFCL's its category.
-        package: whether nobody here wrote the tree.
-        result: of its last turn; first: of a first turn before it.
-        prefilled, generated: tokens of the prompts that were computed, and of what was written.
-        seconds: with the looking; printed_call: the answer is a call of a tool.
-    """
+    """One question as one asker's model answered it."""
 
     by: str
+    """The asker."""
     model: str
     set: str
+    """The set by its SHA-256."""
     id: str
     kind: str
+    """Of the question; for BFCL its category."""
     language: str
     package: bool
+    """Whether the tree consists of other projects' files."""
     unanswerable: bool
     result: Result
+    """Of the last turn."""
     first: Verdict | None
+    """Of a first turn before it."""
     answers: list[str]
     calls: int
     prefilled: int
+    """Prompt tokens that were computed."""
     generated: int
+    """Tokens that were written."""
     seconds: float
+    """Including the time to gather evidence."""
     printed_call: bool = False
+    """Whether the answer is a call of a tool."""
     error: str = ""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What makes another row of it needless."""
+        """Return the key of the row; a second row with the same key is not needed."""
         return self.by, self.model, self.set, self.id
 
 
@@ -90,7 +91,7 @@ Asker = Callable[[Question, Path, Tree], Reply]
 
 
 def hear(agent: AnyAgent, text: str, reply: Reply) -> None:
-    """Ask an agent one thing, and add to a reply what came of it."""
+    """Ask an agent one question, and add the outcome to a reply."""
     for event in agent.stream(text):
         if isinstance(event, ToolCallStarted):
             reply.calls += 1
@@ -112,7 +113,7 @@ def ask_all(
     out: Path | None,
     say: Callable[[str], object] = print,
 ) -> list[Row]:
-    """Ask each question once that has no row in `out` yet; all the rows of these questions.
+    """Ask each question once that has no row in `out` yet; return all rows of these questions.
 
     Args:
         name, model: who asks, and whom.
@@ -137,7 +138,7 @@ def ask_all(
 
 
 def resume(out: Path | None) -> dict[tuple[str, str, str, str], Row]:
-    """Read the rows of a file by key, and cut off what follows its last whole line."""
+    """Read the rows of a file by key, and truncate a torn last line."""
     if out is None or not out.exists():
         return {}
     with out.open("r+b") as file:
@@ -185,13 +186,13 @@ def _row(name: str, model: str, asker: Asker, question: Question, folder: Path, 
 
 
 def is_call(text: str) -> bool:
-    """Whether what is shown as an answer is a call of a tool."""
+    """Return whether what is shown as an answer is a call of a tool."""
     bare = text.strip().strip("`").removeprefix("json").strip()
     return bare.startswith(("{", "[{", "<tool_call>")) and '"name"' in bare[:200]
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a file; a torn last line is left out."""
+    """Read the rows of a file without a torn last line."""
     if not path.exists():
         return []
     whole = path.read_text(encoding="utf-8")
@@ -202,7 +203,7 @@ def read(path: Path) -> list[Row]:
 
 
 def report(rows: Sequence[Row]) -> list[str]:
-    """What the rows say, as lines of text."""
+    """Render the rows as lines of text."""
     lines = [f"{'':<12}    n  right   from     to  wrong  declined  limit"]
     lines.append(_figures("all", rows))
     for kind in sorted({row.kind for row in rows}):
@@ -254,7 +255,7 @@ def command(
     leave: Mapping[Kind, str],
     argv: list[str] | None = None,
 ) -> int:
-    """The command line that all askers share; kinds in `leave` are not asked, with the reason."""
+    """Run the command line that all askers share; kinds in `leave` are skipped, with a reason."""
     parser = argparse.ArgumentParser(prog=f"labs.harness.{name}", description=about)
     parser.add_argument("model", metavar="MODEL.gguf")
     parser.add_argument("--trees", type=Path, required=True, metavar="FOLDER")
@@ -281,7 +282,7 @@ def command(
 
 
 def plain_agent(engine: Engine, system: str, tokens: int = 160) -> Agent:
-    """A conversation without tools, decoded greedily through the model's own template."""
+    """Return an agent without tools that decodes greedily with the model's own template."""
     from triplepoint import Sampling
 
     sampling = Sampling(temperature=0.0)

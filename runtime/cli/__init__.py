@@ -21,7 +21,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status. Every error is one line on stderr."""
+    """Run one command and return its exit status. Every error is one line on stderr."""
     argv = sys.argv[1:] if argv is None else argv
     parser = build_parser()
     try:
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _signal_behind(error: BaseException | None) -> int | None:
-    """The status of the signal that was ending the command when an error came; None without one.
+    """Return the status of the signal that was ending the command; None without one.
 
     So it is where a terminal closes: its SIGHUP ends the command, and nothing can be shown then.
     """
@@ -74,7 +74,7 @@ def _signal_behind(error: BaseException | None) -> int | None:
 
 
 def _stdout_is_lost() -> bool:
-    """Whether stdout takes no more, such as a file on a full disk: an empty line is the test."""
+    """Return whether writes to stdout fail, as on a full disk. Write an empty line to find out."""
     try:
         print(flush=True)
     except OSError:
@@ -84,12 +84,12 @@ def _stdout_is_lost() -> bool:
 
 
 def _drop_stdout() -> None:
-    """Drop what stdout still holds: Python would complain once more when it ends."""
+    """Drop what stdout still buffers, or Python reports the error again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(output: Output, status: Exit, message: str) -> Exit:
-    """Say what went wrong: a line for people, an object for machines."""
+    """Report an error: one line for people, an object with ``--json``."""
     is_error = status != Exit.INTERRUPTED
     (output.error if is_error else output.note)(message)
     name = "error" if is_error else "cancelled"

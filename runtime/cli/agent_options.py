@@ -1,4 +1,4 @@
-"""The options of an agent, and what they ask for: tools, a policy, a harness."""
+"""Options of an agent, and what is built from them: tools, a policy, a harness."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_SCOPE = 200  # of what "always" would be for
 
 
 def add_agent_options(verb: argparse.ArgumentParser) -> None:
-    """All of them, those of the model too."""
+    """Add all options of an agent, including those of its model."""
     add_engine_options(verb, model=f"or the http:// URL of a server; {DEFAULT_MODEL}")
     group = group_of(verb, "conversation")
     # Of a session that goes on, folder and model are those that it had: `opened` sees to both.
@@ -56,18 +56,18 @@ def add_agent_options(verb: argparse.ArgumentParser) -> None:
 
 
 def add_trace_option(group: argparse._ActionsContainer, where: str) -> None:
-    """Where traces go, and whether they hold text."""
+    """Add the options for where traces are written and whether they contain text."""
     group.add_argument("--trace", type=trace, metavar="WHERE", help=f"trace {where}")
     add_switch(group, "--redact", help="leave text and token ids out of the trace")
 
 
 def trace(text: str) -> str | bool:
-    """Where a trace goes; False for none."""
+    """Parse where a trace is written; return False for ``off``."""
     return False if text == "off" else text
 
 
 def add_limit_options(verb: argparse.ArgumentParser) -> None:
-    """How much an agent may do for an answer."""
+    """Add the limits on the work that an agent does for an answer."""
     group = group_of(verb, "agent")
     add_number(group, "--max-steps", help="maximum number of model calls (default: 25; nano: 8)")
     add_number(
@@ -81,7 +81,7 @@ def add_limit_options(verb: argparse.ArgumentParser) -> None:
 
 
 def add_reply_options(verb: argparse.ArgumentParser) -> None:
-    """What an agent does of itself with a full context and with its replies."""
+    """Add the options for thinking, compaction of a full context and repetition."""
     group = group_of(verb, "agent")
     group.add_argument(
         "--think",
@@ -102,7 +102,7 @@ def add_reply_options(verb: argparse.ArgumentParser) -> None:
 
 
 def add_harness_options(verb: argparse.ArgumentParser) -> None:
-    """What is done around the model of an agent."""
+    """Add the options of the harness around an agent's model."""
     group = group_of(verb, "agent")
     group.add_argument(
         "--harness",
@@ -120,7 +120,7 @@ def add_harness_options(verb: argparse.ArgumentParser) -> None:
 
 
 def thinking(text: str) -> dict[str, Any]:
-    """A budget of thinking, as `Agent` takes it: N tokens, or Ns for N seconds; on: none."""
+    """Parse a thinking budget into arguments of `Agent`: N tokens, Ns seconds, on or off."""
     if text in ("on", "off"):
         return {"thinking": text == "on"}
     found = re.fullmatch(r"(\d+(?:\.\d+)?)s|(\d+)", text)
@@ -132,7 +132,7 @@ def thinking(text: str) -> dict[str, Any]:
 
 
 def harness_setting(text: str) -> tuple[str, bool | int]:
-    """A setting of the harness: NAME=VALUE, or on or off for all of it."""
+    """Parse a setting of the harness: NAME=VALUE, or on or off for the whole harness."""
     name, found, value = text.partition("=")
     if not found:
         name, value = "", text
@@ -145,7 +145,7 @@ def harness_setting(text: str) -> tuple[str, bool | int]:
 
 
 def harness_given(settings: list[tuple[str, bool | int]] | None) -> dict[str, object] | bool | None:
-    """What the options say of the harness, as `Agent` takes it; None: nothing."""
+    """Return the ``harness`` argument of `Agent` from parsed settings; None without any."""
     if not settings:
         return None
     named: dict[str, object] = {name: value for name, value in settings if name}
@@ -154,7 +154,7 @@ def harness_given(settings: list[tuple[str, bool | int]] | None) -> dict[str, ob
 
 
 def session(text: str) -> str:
-    """A name that a session can have."""
+    """Validate a name for a session."""
     from ..agent.session_store import no_name
 
     if problem := no_name(text):
@@ -166,9 +166,10 @@ def session(text: str) -> str:
 
 
 def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> None:
-    """The options that say which tools there are, and what they may do.
+    """Add the options that select tools and limit what they may do.
 
-    session: somebody may be asked, and MCP servers are started once; else only what reads may run.
+    session: whether the verb holds a conversation, which can ask the user and start MCP servers;
+        else tools may only read.
     """
     group = group_of(verb, "tools")
     group.add_argument(
@@ -194,7 +195,7 @@ def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> 
 
 
 def group_names(text: str) -> list[str]:
-    """Names of groups with commas between them; ``all`` is all of them, ``none`` none."""
+    """Parse tool groups separated by commas; ``all`` is every group, ``none`` is no group."""
     from ...tools.groups import GROUPS
 
     if text == "none":
@@ -208,9 +209,9 @@ def group_names(text: str) -> list[str]:
 
 
 def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[Tool[..., Any]]:
-    """The tools that were asked for, in a fixed order.
+    """Build the requested tools, in a fixed order.
 
-    files: the folder that they look at, where it is open already.
+    files: the workspace that they read, where it is open already.
     """
     from ...tools.groups import make_group
 
@@ -227,7 +228,7 @@ def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[T
 
 
 def policy_of(args: argparse.Namespace, output: Output) -> Policy:
-    """The policy: the rules of the file, then the mode; a person is asked only on a terminal."""
+    """Build the policy: the rules of the file, then the mode. It asks only on a terminal."""
     from ...tools import Policy
 
     there = sys.stdin.isatty() and sys.stderr.isatty() and not args.json
@@ -239,7 +240,7 @@ def policy_of(args: argparse.Namespace, output: Output) -> Policy:
 
 
 def _all_of(arguments: Mapping[str, Any]) -> str:
-    """A call's arguments, each on lines of its own."""
+    """Format a call's arguments, each starting on its own line."""
     return "\n".join(
         f"{name}: {value if isinstance(value, str) else json.dumps(value, default=str)}"
         for name, value in arguments.items()

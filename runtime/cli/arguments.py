@@ -1,4 +1,4 @@
-"""The command line's parser, and the types that options of several verbs have.
+"""The command line's parser, and argument types shared by several verbs.
 
 The options of a verb are in its own file (`add_options`). Nothing heavy is imported to build a
 parser, here or there: `--help` must be instant.
@@ -99,7 +99,7 @@ OTHER_NAMES = {
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong on one line, where argparse would print every option there is.
+    """A parser that reports errors on one line, where argparse would print all options.
 
     Options are written out: what an abbreviation means would change with each new option.
     """
@@ -112,17 +112,17 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """As argparse does, which says nothing of a help or a version that cannot be written."""
+        """Print as argparse does, but raise OSError if a help or version text cannot be written."""
         if file is sys.stdout:
             print(message, end="", flush=True)  # OSError
         else:
             super()._print_message(message, file)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """As argparse does; what is not understood is told by the parser of its verb.
+        """Parse as argparse does; unknown words are reported by the parser of their verb.
 
-        Words that take any number may also stand behind an option: argparse takes those before the
-        first option for all of them.
+        Positional words that take any number may also follow an option: argparse assigns only those
+        before the first option.
         """
         args = self._with_command(sys.argv[1:] if args is None else list(args))
         self._refuse_unknown(args)
@@ -136,7 +136,7 @@ class OneLineParser(argparse.ArgumentParser):
         return found, rest
 
     def _with_command(self, words: list[str]) -> list[str]:
-        """The words with the command that they are short for, or that is meant without one."""
+        """Expand a shortcut, or insert the default command where none is named."""
         for action in self._actions:
             if isinstance(action, Commands):
                 full = action.in_full(words)
@@ -150,7 +150,7 @@ class OneLineParser(argparse.ArgumentParser):
         return words
 
     def _refuse_unknown(self, words: list[str]) -> None:
-        """Before argparse takes what stands behind such an option for something else."""
+        """Refuse unknown options before argparse takes their values for something else."""
         commands = self._commands()
         if commands and words and not words[0].startswith("-") and words[0] not in commands:
             return  # a mistyped verb, whatever stands behind it
@@ -205,26 +205,24 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 class Commands(argparse._SubParsersAction):
-    """Verbs, or commands of one. A declared one is made when it is chosen.
+    """Verbs, or the commands of one; a declared command's parser is built when it is chosen.
 
-    To import and make them all takes longer than a run's first pass.
-
-    Attributes:
-        fallback: the command that is meant where none is named; "" for none.
-        is_open: whether other words than options may stand for the default one.
-        short: words that are short for a command of a command.
+    Importing and building all of them takes longer than a run's first pass.
     """
 
     fallback = ""
+    """The default command; "" for none."""
     is_open = False
+    """Whether words that name no command are arguments of the default one."""
     short: Mapping[str, tuple[str, str]] = {}
+    """Shortcuts: a word, and the verb and command that it expands to."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._declared: dict[str, tuple[str, str, bool]] = {}
 
     def in_full(self, words: list[str]) -> list[str]:
-        """The words with the command that they are short for, or with the default one."""
+        """Expand a shortcut, or insert the default command where none is named."""
         first = words[0] if words else ""
         if first in self.short:
             return [*self.short[first], *words[1:]]
@@ -234,13 +232,13 @@ class Commands(argparse._SubParsersAction):
         return words if is_word and not self.is_open else [self.fallback, *words]
 
     def declare(self, name: str, summary: str, module: str, *, json: bool = True) -> None:
-        """There is such a command; `module`, below this package, has its options and runs it."""
+        """Declare a command; `module`, below this package, defines its options and runs it."""
         self._choices_actions.append(self._ChoicesPseudoAction(name, (), summary))
         self._name_parser_map[name] = None
         self._declared[name] = summary, module, json
 
     def add(self, name: str, summary: str, *, json: bool = True) -> argparse.ArgumentParser:
-        """Add one that is needed in any case; its options may be added to what is returned."""
+        """Add a command at once and return its parser, for options."""
         command = self.add_parser(name, help=summary, description=_sentence(summary))
         return _with_json(command, json)
 
@@ -250,7 +248,7 @@ class Commands(argparse._SubParsersAction):
         self._name_parser_map[word] = command
 
     def make(self, name: str) -> argparse.ArgumentParser:
-        """The parser of one that was declared."""
+        """Build the parser of a declared command."""
         summary, file, json = self._declared.pop(name)
         del self._name_parser_map[name]
         command = self.add_parser(name, description=_sentence(summary))
@@ -261,7 +259,7 @@ class Commands(argparse._SubParsersAction):
         return _with_json(command, json)
 
     def make_all(self) -> None:
-        """Make those that were declared, and theirs."""
+        """Build the parsers of all declared commands, and of their commands."""
         for name in list(self._declared):
             for action in self.make(name)._actions:
                 if isinstance(action, Commands):
@@ -274,7 +272,7 @@ class Commands(argparse._SubParsersAction):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Parse what follows; options before a command would be lost, so they are refused."""
+        """Parse the words of a command; refuse options before it, which would be lost."""
         for option in parser._actions:
             given = getattr(namespace, option.dest, option.default) is not option.default
             if option.option_strings and given:
@@ -299,7 +297,7 @@ def _with_json(command: argparse.ArgumentParser, json: bool) -> argparse.Argumen
 
 
 def group_of(parser: argparse.ArgumentParser, title: str, about: str | None = None) -> Any:
-    """The group of options with this title; it is made where there is none yet."""
+    """Return the option group with this title; create it if it does not exist."""
     for group in parser._action_groups:
         if group.title == title:
             return group
@@ -307,10 +305,10 @@ def group_of(parser: argparse.ArgumentParser, title: str, about: str | None = No
 
 
 def build_parser(*, whole: bool = False) -> argparse.ArgumentParser:
-    """The parser of the whole command line; the chosen verb is in ``verb``.
+    """Build the parser of the whole command line; the chosen verb is in ``verb``.
 
     Args:
-        whole: make every verb with its options at once, for who looks through them.
+        whole: build every verb with its options at once, to inspect them.
     """
     from ... import __version__
 
@@ -338,13 +336,13 @@ def add_commands(
     default: str = "",
     is_open: bool = False,
 ) -> Commands:
-    """Commands of a verb; the chosen one is in ``command``.
+    """Add subcommands to a verb; the chosen one is in ``command``.
 
     Args:
         parser: of the verb.
         what: what they are called.
         required: whether one must be named.
-        default: the one that is meant where none is named; "" for none.
+        default: the default command; "" for none.
         is_open: whether words that are no command are the default one's.
     """
     commands: Any = parser.add_subparsers(
@@ -362,7 +360,7 @@ def add_commands(
 
 
 def positive(text: str) -> int:
-    """A whole number above zero."""
+    """Parse a positive integer."""
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
@@ -370,7 +368,7 @@ def positive(text: str) -> int:
 
 
 def numbers(text: str) -> list[int]:
-    """Whole numbers with commas between them; 0 is allowed."""
+    """Parse nonnegative integers separated by commas."""
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers like 36,512")

@@ -1,4 +1,4 @@
-"""Files that commands write: whole or not there, and named when they cannot be written."""
+"""Atomic writes of output files, and checks before the work that they can be written."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .options import add_switch
 
 
 def add_force_option(verb: argparse.ArgumentParser) -> None:
-    """The one that lets a file be replaced."""
+    """Add `--force`, which allows an existing file to be replaced."""
     add_switch(verb, "--force", help="overwrite OUT if it exists")
 
 
 def check_new(path: str, *, force: bool) -> None:
-    """Say at once, before the work is done, that a file would be replaced or cannot be written.
+    """Check, before the work is done, that a file can be written and replaces none.
 
     Raises:
-        ModelError: it is there without `force`, or its folder is not, or not to be written to.
+        ModelError: the file exists without `force`, or its folder is missing or not writable.
     """
     check_target(path)
     if os.path.isfile(path) and not force:
@@ -31,10 +31,10 @@ def check_new(path: str, *, force: bool) -> None:
 
 
 def check_outputs(*paths: str | None) -> None:
-    """Say at once, before the work is done, that a file that was asked for cannot be written.
+    """Check, before the work is done, that the output files can be written.
 
     Raises:
-        ModelError: it is a folder, or its folder is not there.
+        ModelError: a path is a folder, or its folder is missing.
     """
     for path in paths:
         if path is not None:
@@ -43,10 +43,10 @@ def check_outputs(*paths: str | None) -> None:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[TextIO]:
-    """A private text file that appears at `path` if all went well; what stood there before, if not.
+    """Open a private text file that replaces `path` on success; on an error `path` is unchanged.
 
     Raises:
-        ModelError: it cannot be written: a folder, none to write it in, a full disk.
+        ModelError: `path` cannot be written: it is a folder, its folder is missing, a full disk.
     """
     check_folder(path)
     target = Path(os.path.realpath(path))

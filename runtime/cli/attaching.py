@@ -1,11 +1,11 @@
-"""What a question brings along: text that was piped in, and files that it names with ``@``.
+"""Attachments of a question: piped text, and files that it names with ``@``.
 
     journalctl -u web | triplepoint run "what failed?"
     triplepoint run "What does @/var/log/app.log say of @config/db.ini?"
 
-A file in the workspace is just named. What is outside becomes a document of the workspace
-(`Workspace.attach`): it is told to the model by its name and read through the same tools, so a long
-one comes in pages, and its text never stands where the question does.
+A file in the workspace is just named. A file outside becomes a document of the workspace
+(`Workspace.attach`): the model learns its name and reads it through the same tools, so a long one
+comes in pages, and its text is never part of the question.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ONE_QUESTION = re.compile(r"(?!.*[.?!]\s)[^\n]*\?", re.DOTALL)
 
 
 def question_of(argument: str) -> str:
-    """The question: the argument, or standard input for ``-``.
+    """Return the question: the argument, or standard input for ``-``.
 
     Raises:
         SettingError: there is none.
@@ -60,7 +60,7 @@ def question_of(argument: str) -> str:
 
 
 def with_attachments(question: str, agent: Agent, output: Output, *, piped: bool) -> str:
-    """The question as the model is asked it; what it brings along is attached to the agent.
+    """Attach piped text and mentioned files to the agent; return the question that names them.
 
     Args:
         piped: whether what is on stdin belongs to it.
@@ -90,7 +90,7 @@ def with_attachments(question: str, agent: Agent, output: Output, *, piped: bool
 
 
 def read_stdin(output: Output, *, wait: bool) -> IO[bytes] | None:
-    """What was piped in, in a file without a name; None where nothing was.
+    """Read stdin into a temporary file; return None if nothing was piped in.
 
     A pipe is waited for as `grep` does: one that is slow must not be lost. A terminal and
     /dev/null hold nothing.
@@ -141,7 +141,7 @@ def read_stdin(output: Output, *, wait: bool) -> IO[bytes] | None:
 
 
 def _mention(found: re.Match[str], files: Workspace, output: Output) -> str:
-    """What stands in the question for ``@path``: the name under which the model can read it."""
+    """Replace ``@path`` by the name under which the model can read the file."""
     quoted, text = found[1] is not None, found[1] or found[2]
     if text.startswith("@"):
         return text  # @@ is @
@@ -156,7 +156,7 @@ def _mention(found: re.Match[str], files: Workspace, output: Output) -> str:
 
 
 def _look_up(text: str, files: Workspace) -> Path | None:
-    """The file or folder: in the workspace, else from where we are.
+    """Find a file or folder: in the workspace, else relative to the current folder.
 
     Raises:
         ToolError: it is in a folder that may not be entered.
@@ -178,7 +178,7 @@ def _look_up(text: str, files: Workspace) -> Path | None:
 
 
 def _meant(text: str, files: Workspace) -> str:
-    """The path of a file in the workspace whose names look like these, where there is one."""
+    """Return the path of a workspace file with a similar name; else `text` unchanged."""
     try:
         return meant(files, text)
     except ToolError:  # no path in the workspace

@@ -1,4 +1,4 @@
-"""``triplepoint chat``: questions in a row, each going on where the last answer ended."""
+"""``triplepoint chat``: a conversation of several questions."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
 
 
 def _command(line: str, chats: ChatSet) -> None:
-    """What a line that begins with a slash says, such as to load another model."""
+    """Run a line that begins with a slash, such as ``/model``; Ctrl-C ends only the command."""
     from .slash_commands import run_command
 
     try:
@@ -84,7 +84,7 @@ def _command(line: str, chats: ChatSet) -> None:
 
 
 def _interrupted(error: KeyboardInterrupt, output: Output) -> Exit:
-    """Say that Ctrl-C has ended what was done, and not the chat."""
+    """Report that Ctrl-C has stopped the current work, but not the chat."""
     if error.args:  # not Ctrl-C, but a signal that ends the program
         raise error
     output.note("interrupted; the chat continues (Ctrl-C again or /exit ends it)")
@@ -92,7 +92,7 @@ def _interrupted(error: KeyboardInterrupt, output: Output) -> Exit:
 
 
 def _answer(question: str, chats: ChatSet, *, live: bool) -> Exit:
-    """One turn. What ends it early is told, and the chat goes on; returns its status."""
+    """Run one turn and return its status; errors are reported and the chat continues."""
     from .attaching import with_attachments
     from .conversation import follow, show_statistics
     from .suggesting import suggest_model

@@ -10,12 +10,12 @@ from .output import Output
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The shell."""
+    """Add the name of the shell."""
     verb.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell that reads the script")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Print the script; a value that is not one of a few choices is completed as a file's name."""
+    """Print the script; values that are no fixed choices are completed as file names."""
     import shtab
 
     parsers = [build_parser(whole=True)]
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _add_what_is_short(parser: argparse.ArgumentParser, commands: Commands) -> None:
-    """Add the words that are short for a command, and the options of the default one."""
+    """Add the shortcuts of commands, and the options of the default command."""
     for word, (verb, name) in commands.short.items():
         (inner,) = (a for a in commands.choices[verb]._actions if isinstance(a, Commands))
         commands.add_alias(word, inner.choices[name], f"short for `{verb} {name}`")

@@ -1,4 +1,4 @@
-"""What `run` and `chat` share: an agent from the arguments, its session, and its events shown."""
+"""Shared by `run` and `chat`: build an agent from arguments, open its session, show its events."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def begin(
     output: Output,
     files: Workspace | None = None,
 ) -> Agent:
-    """The agent that the arguments describe.
+    """Build the agent that the arguments describe.
 
-    files: the folder of an agent before it, with what was attached there.
+    files: the workspace of the agent before it, with its attached documents.
     """
     from ...tools import Workspace
     from ...tools.groups import GROUPS
@@ -89,7 +89,7 @@ def begin(
 
 
 def read_schema(path: str) -> dict[str, Any]:
-    """The JSON schema in a file.
+    """Read a JSON schema from a file.
 
     Raises:
         ToolError: it cannot be read, or is none.
@@ -110,12 +110,12 @@ def read_schema(path: str) -> dict[str, Any]:
 
 @contextmanager
 def opened(args: argparse.Namespace) -> Iterator[SavedSession | None]:
-    """The session that the arguments name, for this process alone; None where they name none.
+    """Open and lock the session that the arguments name; yield None if they name none.
 
-    Where the arguments name no folder and no model, those of the session count.
+    Where the arguments name no folder and no model, the session's are used.
 
     Raises:
-        SettingError: the session is about another folder, and it is not said which one is meant.
+        SettingError: the session has another folder than the arguments, which do not choose one.
     """
     if not args.session and not args.resume:
         args.dir = args.dir or "."
@@ -147,7 +147,7 @@ def _as_it_was(name: str, args: argparse.Namespace) -> None:
 
 
 def _model_of(kept: SessionInfo) -> str | None:
-    """What `-m` would name the session's model by; None where it is not there any more."""
+    """Return the `-m` value for a session's model; None where the file is gone."""
     from .engine_from_trace import NANO
 
     if kept.model_path.startswith(("http://", "https://")):
@@ -160,14 +160,14 @@ def _model_of(kept: SessionInfo) -> str | None:
 def resume(
     kept: SavedSession | None, agent: Agent[Any], output: Output, *, quiet: bool = False
 ) -> None:
-    """Go on where it ended, and say so."""
+    """Resume the session's conversation, and report it."""
     for line in kept.resume(agent) if kept is not None else ():
         if not quiet:
             output.line(line, "dim")
 
 
 def keep(kept: SavedSession | None, agent: Agent[Any], output: Output) -> bool:
-    """Keep the conversation; what prevents it is told, and ends nothing: False then.
+    """Save the conversation; report an error and return False if that fails.
 
     An impatient second Ctrl-C does not prevent it.
     """
@@ -192,7 +192,7 @@ def follow(
     quiet: bool = False,
     on_phase: Callable[[PhaseEvent], None] | None = None,
 ) -> RunResult:
-    """Show a turn's events as they come: the answer on stdout, the rest beside it.
+    """Show a turn's events as they arrive: the answer on stdout, the rest on stderr.
 
     A terminal sees the answer while it is written. In a pipe only a whole one comes: what is
     written before a call of a tool is no answer, and that is known when the call begins.
@@ -235,7 +235,7 @@ def follow(
 
 
 def show_trace(output: Output, trace: Trace) -> None:
-    """The table of phases and where the trace is."""
+    """Print the table of phases and the path of the trace."""
     if trace.phases:
         output.line()
         output.timeline(trace)
@@ -246,9 +246,9 @@ def show_trace(output: Output, trace: Trace) -> None:
 def show_statistics(
     output: Output, result: RunResult, args: argparse.Namespace, *, name: bool = False
 ) -> None:
-    """What a turn took, beside the answer: a line, or with ``-v`` its table, with ``-q`` nothing.
+    """Show the cost of a turn: one line; its table with ``-v``; nothing with ``-q``.
 
-    name: whether to say which trace has it.
+    name: whether to name the trace.
     """
     if args.quiet:
         return
@@ -261,7 +261,7 @@ def show_statistics(
 
 
 def turn_parts(result: RunResult) -> list[str]:
-    """What a turn took in a few words: time, tokens, speed, and the regimes in order."""
+    """Summarize a turn in a few words: time, tokens, speed, and the regimes in order."""
     labels: dict[str, str] = {}  # by regime, in order: contended where one of its phases was
     for phase in result.phases:
         if phase.tokens and (phase.contended or phase.regime not in labels):
@@ -277,7 +277,7 @@ def turn_parts(result: RunResult) -> list[str]:
 
 
 def trace_name(trace: Trace) -> str:
-    """What `triplepoint trace show` takes for this trace; nothing for one that has no file."""
+    """Return the name that `triplepoint trace show` accepts for this trace; "" without a file."""
     if trace.path is None:
         return ""
     in_folder = trace.path.parent == default_folder()
@@ -285,7 +285,7 @@ def trace_name(trace: Trace) -> str:
 
 
 def exit_status(result: RunResult) -> Exit:
-    """The exit status that tells how a run ended."""
+    """Return the exit status for a run's result."""
     if result.status == "answered" and not result.found:
         return Exit.NOT_FOUND
     return {"answered": Exit.OK, "limit": Exit.LIMIT, "cancelled": Exit.INTERRUPTED}.get(

@@ -27,13 +27,13 @@ NANO = "triplepoint-nano"
 
 
 def folder_of(trace: Trace, header: RunStart, given: str | None) -> str | None:
-    """The folder that a run's tools look at when it is done again.
+    """Return the folder that the tools of a replayed run read.
 
-    Somebody else's trace may name any folder: one outside of the current one is read only where
-    that is said, or where the trace is among the user's own.
+    A foreign trace may name any folder: one outside the current folder is read only if `given`
+    names it, or if the trace is in the user's own folder of traces.
 
     Raises:
-        SettingError: it has to be said.
+        SettingError: the folder is outside and `given` is None.
     """
     if given is not None or not header.workspace:
         return given
@@ -50,7 +50,7 @@ def folder_of(trace: Trace, header: RunStart, given: str | None) -> str | None:
 
 
 def load_trace(name: str) -> Trace:
-    """A trace by its file, the name of a run, ``last``, or the name of a run in the library."""
+    """Load a trace by file, run name, ``last``, or name in the library."""
     from ..replay import examples
 
     if not Path(name).exists() and name in examples.names():
@@ -68,7 +68,7 @@ def load_trace(name: str) -> Trace:
 def engine_of(
     header: RunStart, args: argparse.Namespace, output: Output, context: int | None
 ) -> tuple[Engine, list[str]]:
-    """The engine that the run had, or the arguments ask for; and notes on what it has not.
+    """Load the engine of a recorded run, as `args` override it; return notes on what differs.
 
     Args:
         context: positions, where the arguments name none.
@@ -92,7 +92,7 @@ def engine_of(
 
 
 def positions_for(header: RunStart, works: Sequence[WorkItem], model: str | None) -> int | None:
-    """Positions to load the engine with: the recorded ones; for another model what is needed."""
+    """Return the context to load: the recorded one; for another model, what the work needs."""
     from ..engine.model.loaded_model import DEFAULT_CONTEXT
     from ..replay.workload import positions
 
@@ -103,7 +103,7 @@ def positions_for(header: RunStart, works: Sequence[WorkItem], model: str | None
 
 
 def tokenizer_of(header: RunStart) -> Tokenizer:
-    """Return the tokenizer of a run's model; a ModelError where its file is not here any more."""
+    """Return the tokenizer of a run's model; raise ModelError if its file is gone."""
     from ..engine.engine import resolve_model
     from ..gguf.open import open_gguf
     from ..tokens.tokenizer import Tokenizer
@@ -115,7 +115,7 @@ def tokenizer_of(header: RunStart) -> Tokenizer:
 
 
 def model_of(header: RunStart) -> str:
-    """The recorded file if it is still there, else the recorded name."""
+    """Return the recorded model file if it still exists, else the recorded name."""
     path = header.model.path
     if path.startswith("synthetic:") or (path and os.path.exists(path)):
         return path

@@ -1,4 +1,4 @@
-"""``triplepoint eval``: a suite of tasks with checks, asked of models under settings."""
+"""``triplepoint eval``: a suite of tasks with checks, run on models under settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The suite, where results go, and what of it is asked."""
+    """Add the options: the suite, the results file, and the selection of attempts."""
     verb.add_argument("suite", metavar="SUITE", help="suite file: .yaml, .toml or .json")
     add_file(
         verb, "-o", "--output", help="results file (default: SUITE.results.jsonl in this folder)"
@@ -63,7 +63,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Make the attempts that are missing, then show what came of all."""
+    """Run the missing attempts, then show the results of all."""
     from ..suites.definition import read_suite
     from ..suites.report import as_json, as_page, sections
     from ..suites.results import ResultsFile, read_rows
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _chosen(suite: Suite, args: argparse.Namespace) -> Suite:
-    """The suite with what the arguments say in place of its own."""
+    """Apply the models, repeats and tasks of the arguments to a suite."""
     from ..suites.definition import Model
 
     changed: dict[str, object] = {}
@@ -128,12 +128,12 @@ def _chosen(suite: Suite, args: argparse.Namespace) -> Suite:
 
 
 def _names(task: Task) -> list[str]:
-    """Its own, its group's, and those of its turns' groups."""
+    """Return the names that select a task: its own, its group's, and its turns' groups."""
     return [task.id, task.group, *(turn.group or "" for turn in task.turns)]
 
 
 def _load(model: Model, output: Output) -> Engine | RemoteEngine:
-    """The engine of a model, as `triplepoint run` loads it."""
+    """Load the engine of a suite's model, as `triplepoint run` does."""
     args = argparse.Namespace(
         model=model.model,
         threads=model.threads,
@@ -146,7 +146,7 @@ def _load(model: Model, output: Output) -> Engine | RemoteEngine:
 
 
 class _Teller:
-    """Says on a terminal how far it is."""
+    """Progress of a suite on a terminal."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -177,7 +177,7 @@ def _show(output: Output, found: Sequence[Section], *, misses: bool) -> None:
 
 
 def _verdict(suite: Suite, rows: Sequence[Row], args: argparse.Namespace, output: Output) -> int:
-    """The exit status: 1 below the threshold, or where it cannot be known."""
+    """Return the exit status: failed below the min accuracy, or while attempts are missing."""
     from ..suites.statistics import score
 
     scores = score(suite, rows)

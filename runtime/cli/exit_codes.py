@@ -1,4 +1,4 @@
-"""Exit statuses, and which error has which."""
+"""Exit statuses, and the status of each error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...errors import (
 
 
 class Exit(IntEnum):
-    """What the exit status says."""
+    """The meaning of each exit status."""
 
     OK = 0
     FAILED = 1
@@ -39,7 +39,7 @@ _PARAMETER = re.compile(
 
 
 def as_flags(message: str) -> str:
-    """The message with the names of flags where it names parameters of the API."""
+    """Rewrite parameter names of the API in a message as command-line flags."""
 
     def flag(found: re.Match[str]) -> str:
         name = found[1] or found[2]
@@ -50,7 +50,7 @@ def as_flags(message: str) -> str:
 
 
 def explain(error: Exception) -> tuple[Exit, str]:
-    """Exit status and message for an error that ended a command."""
+    """Return the exit status and message for an error that ended a command."""
     status, message = _explain(error)
     return status, as_flags(message)
 

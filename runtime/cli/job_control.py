@@ -1,4 +1,4 @@
-"""Ctrl-Z and `fg`, and what Ctrl-C must not cut in two."""
+"""Handlers for Ctrl-Z and `fg`, and sections that Ctrl-C cannot interrupt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def when_stopped(leave: Callable[[], None], back: Callable[[], None]) -> Iterator[None]:
-    """Within it, call `leave` before Ctrl-Z stops the program, and `back` when it goes on."""
+    """Call `leave` before Ctrl-Z stops the program, and `back` when it continues."""
     number = getattr(signal, "SIGTSTP", None)  # Windows has none
     if (
         number is None
@@ -36,7 +36,7 @@ def when_stopped(leave: Callable[[], None], back: Callable[[], None]) -> Iterato
 
 @contextlib.contextmanager
 def no_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C for a moment, where that can be done."""
+    """Ignore Ctrl-C within the context, in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

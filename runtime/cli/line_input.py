@@ -1,4 +1,4 @@
-"""Reads what a person types: with history and editing on a terminal, line by line from a pipe."""
+"""Reads input: with history and editing on a terminal, line by line from a pipe."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _FENCE = '"""'
 class Reader:
     """Reads questions and commands.
 
-    On a terminal a line that ends in a backslash goes on in the next one, and so does everything
-    between two lines of three double quotes; several lines that are pasted are one question.
+    On a terminal a line that ends in a backslash continues in the next one, as does everything
+    between two lines of three double quotes; several pasted lines are one question.
     History and editing come from the system's readline; Tab completes commands, files after ``@``,
     and files behind a command.
 
@@ -31,7 +31,7 @@ class Reader:
         folder: the workspace, where the files are.
 
     Attributes:
-        lines: how many were read so far.
+        lines: number of lines read so far.
     """
 
     def __init__(self, output: Output, commands: Sequence[str], folder: str = ".") -> None:
@@ -49,7 +49,7 @@ class Reader:
                 self._prepare()
 
     def read(self) -> str | None:
-        """The next question or command without the space around it; None at the end of the input.
+        """Read the next question or command, stripped; return None at the end of the input.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed on an empty line; else what was typed is dropped.
@@ -99,7 +99,7 @@ class Reader:
 
     @contextlib.contextmanager
     def _stoppable(self, prompt: str) -> Iterator[None]:
-        """After Ctrl-Z and `fg`, show what is being typed: Python's readline knows of neither."""
+        """Redraw the line that is being typed after Ctrl-Z and `fg`, as readline does not."""
         if self._history is None:
             yield
             return
@@ -127,7 +127,7 @@ class Reader:
             yield
 
     def _half_typed(self) -> bool:
-        """Whether there is something on the line that Ctrl-C was pressed on."""
+        """Return whether the line was not empty when Ctrl-C was pressed."""
         if self._history is None:  # no readline: the terminal has dropped it, and nobody knows
             return False
         import readline
@@ -135,7 +135,7 @@ class Reader:
         return bool(readline.get_line_buffer())
 
     def _keep_history(self) -> None:
-        """Append what was typed last: other chats keep theirs, and this one may be killed."""
+        """Append the new lines to the history file, since other chats also append to it."""
         if self._history is None:
             return
         import readline
@@ -173,7 +173,7 @@ class Reader:
         return self._fitting[number] if number < len(self._fitting) else None
 
     def _completions(self, text: str, before: str) -> list[str]:
-        """What the word that is being typed may become."""
+        """Return the completions of the word that is being typed."""
         if not before.strip() and text.startswith("/"):
             return [name for name in self._commands if name.startswith(text)]
         if text.startswith("@"):
@@ -184,7 +184,7 @@ class Reader:
 
 
 def _paths(start: str, folder: Path) -> list[str]:
-    """The files and folders whose paths begin so, from the folder; hidden ones if asked for."""
+    """List paths that begin with `start`, in `folder`; hidden files only if their dot is typed."""
     head, slash, tail = start.rpartition("/")
     place = folder / Path(head + slash).expanduser()
     try:

@@ -1,4 +1,4 @@
-"""An answer while it comes: whole blocks drawn as Markdown, the rest and the regime below them.
+"""Live display of an answer: complete blocks as Markdown, the rest and the regime below.
 
 Only for terminals that can draw; elsewhere the text goes out as it comes (`conversation.follow`).
 """
@@ -41,14 +41,14 @@ _PENDING_LINES = 8  # of an unfinished block that are shown
 
 
 class Transitions:
-    """Numbers the changes of regime of a run, as they happen."""
+    """Counter of the regime changes of a run."""
 
     def __init__(self) -> None:
         self._before: PhaseEvent | None = None
         self._count = 0
 
     def line(self, phase: PhaseEvent) -> str:
-        """What to say of a phase that has ended: its regime, and whether that is another one."""
+        """Format a completed phase: its regime, and whether the regime changed."""
         before = self._before
         if phase.tokens:  # a fork, or a session from disk, runs in no regime
             self._before = phase
@@ -78,7 +78,7 @@ class LiveDisplay:
         self._first_at = 0.0
 
     def follow(self, events: Iterable[AgentEvent]) -> RunResult:
-        """Show them as they come; returns the result of the turn."""
+        """Show the events as they arrive, and return the result of the turn."""
         result = None
         progress, self._agent.on_progress = self._agent.on_progress, self._progress
         with contextlib.ExitStack() as last:  # each of them, also if Ctrl-C comes once more
@@ -121,7 +121,7 @@ class LiveDisplay:
                 pass
 
     def _beside(self, text: str, style: str) -> None:
-        """A line on stderr, which may be this terminal or not."""
+        """Print a line on stderr, which may be this terminal or not."""
         self._pause()
         self._output.aside.words(text, style)
         self._resume()
@@ -175,7 +175,7 @@ class LiveDisplay:
             os.write(self._output.stream.fileno(), b"\x1b[?25h")
 
     def _begin_anew(self) -> None:
-        """Leave as many lines as the region has, or it would erase what the shell has written."""
+        """Write as many lines as the region has, so that redrawing it erases no shell output."""
         if self._live is not None:
             lines = self._output.console.render_lines(self._region(), pad=False)
             os.write(self._output.stream.fileno(), b"\n" * (len(lines) - 1) + b"\x1b[?25l")
@@ -199,7 +199,7 @@ class LiveDisplay:
 
 
 def regime_text(phase: PhaseEvent) -> str:
-    """One phase in a few words, with its regime, speed and share of the limit."""
+    """Format a phase in a few words: regime, speed and share of the limit."""
     if not phase.tokens:
         return (
             f"nothing to compute: {phase.kv_after:,} tokens already cached, in "

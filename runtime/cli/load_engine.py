@@ -1,4 +1,4 @@
-"""The options of a model, and the engine that they describe."""
+"""Options of a model, and loading of the engine that they describe."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def add_engine_options(
     context: bool = True,
     several: bool = False,
 ) -> None:
-    """The model and how it is run.
+    """Add the options of a model and its engine.
 
     Args:
         model: which one is taken where none is named.
@@ -85,7 +85,7 @@ def add_engine_options(
 
 
 def add_pass_options(verb: argparse.ArgumentParser) -> None:
-    """How passes are run."""
+    """Add the options for how passes are run: threads, target and the like."""
     group = group_of(verb, ENGINE)
     add_number(
         group,
@@ -100,7 +100,7 @@ def add_pass_options(verb: argparse.ArgumentParser) -> None:
 
 
 def add_context_option(verb: argparse.ArgumentParser) -> None:
-    """The length of the context."""
+    """Add the length of the context."""
     add_number(
         group_of(verb, ENGINE),
         "--context",
@@ -109,7 +109,7 @@ def add_context_option(verb: argparse.ArgumentParser) -> None:
 
 
 def nbytes(text: str) -> int:
-    """A size such as 4GB, 512MB, 1.5GiB or a plain number of bytes."""
+    """Parse a size such as 4GB, 512MB, 1.5GiB or a plain number of bytes, into bytes."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?", text.strip().lower())
     size = 0.0
     if match:
@@ -121,7 +121,7 @@ def nbytes(text: str) -> int:
 
 
 def named(text: str) -> str:
-    """A name that is not empty, as that of a shell's variable is that was never set."""
+    """Refuse an empty name, such as that of an unset shell variable."""
     if not text:
         raise argparse.ArgumentTypeError("the name is empty")
     return text
@@ -142,7 +142,7 @@ def draft(text: str) -> tuple[str, int | str]:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """A setting of passes; whether there is such a one is found out when the model is loaded."""
+    """Parse a setting of passes, KEY=VALUE; loading the model validates it."""
     key, equals, value = text.partition("=")
     if not (key and equals and value):
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as chunk=512")
@@ -160,7 +160,7 @@ def decoding_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def load_calibrated(args: argparse.Namespace, output: Output, model: str | None = None) -> Engine:
-    """Load the engine of the options, or one of another model, and say what its passes take."""
+    """Load the engine of the options, or of another model; calibrate it if it is not yet."""
     from ..physics.calibration import busy
 
     if model is not None:
@@ -176,7 +176,7 @@ def load_calibrated(args: argparse.Namespace, output: Output, model: str | None 
 
 
 def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngine:
-    """The model of an agent: loaded here, or in another server when its name is an address.
+    """Load an agent's model here, or connect to a server if its name is a URL.
 
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """
@@ -193,14 +193,14 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
 
 
 def is_server(model: str) -> bool:
-    """Whether it is the address of a server; that of a page on the Hub names a pulled model."""
+    """Return whether a name is the URL of a server; URLs of pages on the Hub are not."""
     from ..hub.names import is_hub_name
 
     return model.startswith(("http://", "https://")) and not is_hub_name(model)
 
 
 def choose_model(args: argparse.Namespace) -> str:
-    """The model that the arguments name, else the default one, which they name from then on."""
+    """Return the model of the arguments; without one, set them to the default model."""
     if not args.model:
         from ..config import default_model
 
@@ -210,7 +210,7 @@ def choose_model(args: argparse.Namespace) -> str:
 
 
 def _chosen_path(args: argparse.Namespace, output: Output) -> str | Path:
-    """`model_path` of the chosen model; an error says who chose it, if not the command line."""
+    """Return `model_path` of the chosen model; errors name the source of a default model."""
     name = choose_model(args)
     if not (source := getattr(args, "chosen_by", "")):
         return model_path(name, output)
@@ -223,7 +223,7 @@ def _chosen_path(args: argparse.Namespace, output: Output) -> str | Path:
 
 
 def load_engine(args: argparse.Namespace, output: Output) -> Engine:
-    """Load the model with the threads, target, KV format and context that were asked for."""
+    """Load the model with the requested threads, target, KV format and context."""
     if "numpy" not in sys.modules:
         require_address_space(320_000_000, "importing numpy and LLVM")
     from ..engine.engine import Engine
@@ -247,9 +247,9 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
 
 
 def model_path(model: str, output: Output) -> str | Path:
-    """The file of a pulled model, checked; any other name as it is.
+    """Return the file of a pulled model, checked; return any other name unchanged.
 
-    On a terminal a model that is not there is offered to be pulled.
+    On a terminal, offer to pull a missing model.
 
     Raises:
         ModelError: the model is not in the cache, or damaged, or it is not clear which is meant.
@@ -285,7 +285,7 @@ def model_path(model: str, output: Output) -> str | Path:
 
 
 def _agrees(question: str, output: Output) -> bool:
-    """Ask on a terminal, yes being the default; elsewhere the answer is no."""
+    """Ask on a terminal, with yes as the default; return False elsewhere."""
     if output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     output.end_line()

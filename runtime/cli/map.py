@@ -1,4 +1,4 @@
-"""``triplepoint map``: an agent over every row of a file, and a line of results for each."""
+"""``triplepoint map``: run an agent on every row of a file; write a result line for each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TOLD_EVERY_S = 30.0  # where no terminal shows the progress
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The rows, where they are done, and the options of their agents."""
+    """Add the options: the rows, the workers, and the agents."""
     verb.add_argument(
         "questions",
         metavar="QUESTIONS",
@@ -123,7 +123,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def until(text: str) -> float:
-    """A time of the clock, or from now."""
+    """Parse a deadline: a time of day, a date, or a duration from now."""
     from ..fleet.api import parse_until
 
     try:
@@ -135,12 +135,12 @@ def until(text: str) -> float:
 
 
 def money(text: str) -> float:
-    """An amount of 0 or more."""
+    """Parse a nonnegative amount of money."""
     return within(text, "an amount of 0 or more", lambda number: 0 <= number < 1e12)
 
 
 def price(text: str) -> tuple[str, float]:
-    """``in=0.25``."""
+    """Parse a price such as ``in=0.25``."""
     name, _, amount = text.partition("=")
     if name not in ("in", "cached", "out", "hour"):
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not in=X, cached=X, out=X or hour=X")
@@ -148,7 +148,7 @@ def price(text: str) -> tuple[str, float]:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Do the rows; what is finished is in the results, however this ends."""
+    """Run the rows; completed ones are in the results, however the run ends."""
     from dataclasses import asdict
 
     from ...errors import SettingError
@@ -215,7 +215,7 @@ def _rows(args: argparse.Namespace) -> list[Row]:
 
 
 def _check_folder(args: argparse.Namespace, fleet: Fleet, rows: Sequence[Row]) -> None:
-    """A folder that is not there would fail row by row; an absolute one may be a cluster's own."""
+    """Refuse a missing folder before every row fails; a cluster may have its own absolute one."""
     from ...errors import RowError
 
     folder: str = args.dir or "."
@@ -301,7 +301,7 @@ def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
 
 
 class _Progress:
-    """A line that is drawn over itself on a terminal; elsewhere a line now and then."""
+    """A progress line that is redrawn on a terminal; elsewhere occasional lines."""
 
     def __init__(self, output: Output, args: argparse.Namespace) -> None:
         self._output, self._quiet = output, args.quiet or args.json
@@ -360,7 +360,7 @@ def _summary(report: MapReport) -> list[str]:
 
 
 def _problem(report: MapReport, poison: Path) -> str:
-    """What went wrong, in a line; empty if nothing."""
+    """Summarize what failed in one line; "" if nothing did."""
     parts: list[Any] = []
     if report.failed:
         parts.append(

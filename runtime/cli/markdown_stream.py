@@ -1,4 +1,4 @@
-"""Cuts a growing text into Markdown blocks, so that each can be drawn once it is whole."""
+"""Splits a stream of text into Markdown blocks, so that each is drawn once it is complete."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 class MarkdownStream:
-    """Takes pieces of a text and gives back its blocks: paragraphs, lists, fenced code."""
+    """A splitter of streamed text into Markdown blocks: paragraphs, lists, fenced code."""
 
     def __init__(self) -> None:
         self.pending = ""
         """What has come since the last whole block."""
 
     def push(self, piece: str) -> list[str]:
-        """The blocks that a piece completes."""
+        """Append a piece, and return the blocks that it completes."""
         self.pending += piece
         if "\n" not in piece:
             return []
@@ -34,12 +34,12 @@ class MarkdownStream:
         return blocks
 
     def finish(self) -> str:
-        """The rest."""
+        """Return the remaining text, and reset."""
         rest, self.pending = self.pending, ""
         return rest.strip("\n")
 
     def _end(self) -> int | None:
-        """Where the first block ends: at a blank line, but not within fenced code."""
+        """Find the end of the first block: a blank line outside fenced code."""
         fence = ""
         at = 0
         while (line_end := self.pending.find("\n", at)) >= 0:
@@ -60,7 +60,7 @@ class MarkdownStream:
 
 
 def as_markdown(text: str) -> Markdown:
-    """A block as the terminal shows it: what an answer quotes, such as HTML, stays in sight."""
+    """Render a block for the terminal; HTML and escapes in it are shown literally."""
     from rich.markdown import Markdown
 
     # No links that a terminal would open: the text may be anyone's.
@@ -71,7 +71,7 @@ def as_markdown(text: str) -> Markdown:
 
 @cache
 def _parser() -> MarkdownIt:
-    """CommonMark with tables, but without HTML, entities, escapes, and emphasis by ``_``.
+    """Build a parser of CommonMark with tables, without HTML, entities, escapes and ``_`` emphasis.
 
     Answers quote code: ``Vec<String>``, ``&amp;``, ``\\*`` and ``__init__`` are what they are.
     """

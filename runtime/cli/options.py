@@ -1,4 +1,4 @@
-"""Options whose help ends with their default, and the numbers that several verbs take."""
+"""Options whose help ends with their default, and number types shared by several verbs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def add_option(
 
 
 def add_number(parser: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
-    """Add an option as `add_option` does: of N, a whole number from 1 on if no other is set."""
+    """Add a numeric option, as `add_option` does; `type` defaults to integers from 1."""
     add_option(parser, *flags, **{"type": positive, "metavar": "N", **settings})
 
 
 def add_numbers(parser: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
-    """Add an option as `add_option` does: of whole numbers with commas between them."""
+    """Add an option of integers separated by commas, as `add_option` does."""
     add_option(parser, *flags, **{"type": numbers, "metavar": "N,…", **settings})
 
 
@@ -47,24 +47,24 @@ def add_on_off(parser: argparse._ActionsContainer, flag: str, *, default: bool, 
 
 
 def on_off(text: str) -> bool:
-    """Whether it says on."""
+    """Parse ``on`` or ``off``."""
     if text not in ("on", "off"):
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not on or off")
     return text == "on"
 
 
 def add_file(parser: argparse._ActionsContainer, *flags: str, help: str) -> None:
-    """Add an option, or an argument, that is a file's name."""
+    """Add an option, or a positional argument, that is the name of a file."""
     parser.add_argument(*flags, metavar="FILE", help=help)
 
 
 def add_threads_option(verb: argparse._ActionsContainer) -> None:
-    """Add the number of threads of work that needs no engine."""
+    """Add the number of threads, for work that needs no engine."""
     add_number(verb, "-t", "--threads", help="number of threads (default: the physical cores)")
 
 
 def add_format_option(parser: argparse.ArgumentParser, *formats: str) -> None:
-    """Add the form of a table; the first is the default."""
+    """Add the format of a table; the first is the default."""
     add_option(
         group_of(parser, "output"),
         "--format",
@@ -75,34 +75,34 @@ def add_format_option(parser: argparse.ArgumentParser, *formats: str) -> None:
 
 
 def add_limit_option(verb: argparse._ActionsContainer, help: str) -> None:
-    """Add how many of the newest or largest are shown."""
+    """Add the max number of rows that are shown; 0 means all."""
     add_number(verb, "--limit", type=count, default=20, help=f"{help}; 0: all")
 
 
 def count(text: str) -> int:
-    """A number of things, 0 among them: all."""
+    """Parse a nonnegative integer; 0 means all."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a whole number of 0 or more")
     return int(text)
 
 
 def amount(text: str) -> float:
-    """A number above zero."""
+    """Parse a number above zero."""
     return within(text, "a number above 0", lambda value: 0 < value < 1e12)
 
 
 def share(text: str) -> float:
-    """A share: 0 to 1."""
+    """Parse a fraction from 0 to 1."""
     return within(text, "a share from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 def seconds(text: str) -> float:
-    """A time above zero."""
+    """Parse a duration above zero, in seconds."""
     return within(text, "a number of seconds above 0", lambda value: 0 < value < 1e9)
 
 
 def within(text: str, what: str, fits: Callable[[float], bool]) -> float:
-    """The number that a text says; an error that it is not `what` if it says none that fits."""
+    """Parse a number; if it is not one that fits, raise an error that it is not `what`."""
     try:
         value = float(text)
     except ValueError:
@@ -113,7 +113,7 @@ def within(text: str, what: str, fits: Callable[[float], bool]) -> float:
 
 
 def apply_config(args: argparse.Namespace, *keys: str) -> None:
-    """Set options of these names, left open, to what the config file says."""
+    """Set these options, where the command line leaves them open, from the config file."""
     from ..config import read_settings
 
     for key, found in read_settings().items():

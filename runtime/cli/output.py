@@ -1,7 +1,7 @@
-"""What the command line shows: plain text in a pipe, colors and a progress line on a terminal.
+"""Output of commands: plain text in a pipe, colors and a progress line on a terminal.
 
-What was asked for goes to stdout. What is said beside it (tool calls, statistics, notes, progress,
-errors) goes to stderr, so that ``triplepoint run … > answer.txt`` holds the answer alone.
+The result goes to stdout. Everything else (tool calls, statistics, notes, progress, errors) goes
+to stderr, so that ``triplepoint run … > answer.txt`` holds the answer alone.
 """
 
 from __future__ import annotations
@@ -63,25 +63,25 @@ class Output:
 
     @property
     def stream(self) -> TextIO:
-        """What it writes to."""
+        """Return the stream that it writes to."""
         return sys.stdout
 
     @cached_property
     def aside(self) -> Output:
-        """Where everything goes that is not what was asked for: stderr."""
+        """Return the output for everything that is not the result: stderr."""
         self._other = _Aside(self)
         return self._other
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal; None where the lines are not for one."""
+        """Return the columns of the terminal; None where lines are not for one."""
         if not self.is_terminal:
             return None
         told = self._environ.get("COLUMNS", "")
         return int(told) if told.isdecimal() and int(told) else _columns(self.stream)
 
     def piece(self, text: str, style: str = "") -> None:
-        """Write part of a line at once; nothing in it can steer the terminal."""
+        """Write part of a line at once; control characters in it are made harmless."""
         if self.as_json or not text:
             return
         self.progress.clear()
@@ -101,15 +101,15 @@ class Output:
         self.piece(text + "\n", style)
 
     def status(self, parts: Iterable[str]) -> None:
-        """Write a dim line of parts with dots between; it is not broken within a part."""
+        """Write a dim line of parts with dots between them; only break it between parts."""
         for line in joined(parts, self.width):
             self.line(line, "dim")
 
     def words(self, text: str, style: str = "dim", *, indent: int = 0) -> None:
-        """Write a line of words; a terminal does not break it within a word.
+        """Write a line of words; a terminal breaks it only between words.
 
         Args:
-            indent: columns before the lines that it goes on in, where there is room for them.
+            indent: columns before its continuation lines, where there is room for them.
         """
         lines = [text]
         if self.width:
@@ -163,7 +163,7 @@ class Output:
             self.line(timeline.plain(trace, self.width))
 
     def json(self, value: object) -> None:
-        """Write the command's JSON, if it was asked for: indented, ASCII, so safe to show."""
+        """Write the command's JSON with ``--json``: indented, in ASCII, so safe to show."""
         if self.as_json:
             text = json.dumps(_finite(value), indent=2, default=str, allow_nan=False)
             sys.stdout.write(text.replace("\x7f", "\\u007f"))
@@ -175,7 +175,7 @@ class Output:
         self.note(f"error: {message}")
 
     def note(self, message: str) -> None:
-        """Write one line on stderr about something that is no error."""
+        """Write one line on stderr that is no error."""
         self.progress.clear()
         for one in (self, self._other):
             if one is not None:
@@ -188,7 +188,7 @@ class Output:
 
     @property
     def console(self) -> Console:
-        """The rich console, made when it is first needed."""
+        """Return the rich console, created on first use."""
         if self._console is None:
             from rich.console import Console
 
@@ -210,7 +210,7 @@ class Output:
 
 
 class _Notes(logging.Handler):
-    """Shows records of a log as notes."""
+    """Log handler that shows records as notes."""
 
     def __init__(self, output: Output) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class _Notes(logging.Handler):
 
 @contextlib.contextmanager
 def log_shown(output: Output, *, quiet: bool) -> Iterator[None]:
-    """Show what takes a while, or is done otherwise than requested; `quiet`: errors alone."""
+    """Show slow steps and deviations from the request as notes; with `quiet`, errors alone."""
     log, handler = logging.getLogger("triplepoint.machine"), _Notes(output)
     log.addHandler(handler)
     log.setLevel(logging.ERROR if quiet else logging.INFO)
@@ -234,7 +234,7 @@ def log_shown(output: Output, *, quiet: bool) -> Iterator[None]:
 
 
 class _Aside(Output):
-    """What a command says beside its output, on stderr."""
+    """The output of a command on stderr: notes, statistics and errors."""
 
     def __init__(self, main: Output) -> None:
         super().__init__(as_json=main.as_json, environ=main._environ)
@@ -255,7 +255,7 @@ class _Aside(Output):
 
 
 def read_answer(question: str) -> str:
-    """Ask on the terminal, and read a line; empty at the end of the input.
+    """Ask on the terminal and read a line; return "" at the end of the input.
 
     What was typed before the question was there is no answer to it, and is dropped.
     """
@@ -275,7 +275,7 @@ def read_answer(question: str) -> str:
 
 
 def _columns(stream: TextIO) -> int:
-    """Columns of the terminal that a stream is."""
+    """Return the columns of a stream's terminal."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
     except (OSError, ValueError):
@@ -284,7 +284,7 @@ def _columns(stream: TextIO) -> int:
 
 @contextlib.contextmanager
 def may_be_lost() -> Iterator[None]:
-    """Write to stderr; where it takes no more, as on a full disk, the rest of it is dropped.
+    """Discard the output to stderr after a write to it fails, as on a full disk.
 
     The answer is not: it goes elsewhere.
     """
@@ -296,7 +296,7 @@ def may_be_lost() -> Iterator[None]:
 
 
 def joined(parts: Iterable[str], width: int | None, dot: str = " · ") -> list[str]:
-    """The parts that are not empty on as few lines as hold them, each part whole."""
+    """Join the nonempty parts into as few lines as fit the width, each part whole."""
     lines: list[str] = []
     for part in filter(None, parts):
         if lines and (width is None or len(lines[-1]) + len(dot) + len(part) <= width):
@@ -307,7 +307,7 @@ def joined(parts: Iterable[str], width: int | None, dot: str = " · ") -> list[s
 
 
 class Progress:
-    """One line that is drawn over itself: tokens done, tok/s, time left.
+    """A progress line that is redrawn: tokens done, tok/s, time left.
 
     Only on a terminal, and only for what takes longer than a second. Call it as
     `Phases.on_progress` is called.
@@ -335,14 +335,14 @@ class Progress:
         self.show(text, done >= total)
 
     def loading(self, share: float, what: str = "loading the model") -> None:
-        """The share of a model's weights that is done, 0 to 1; drawn from the second second."""
+        """Show the loaded fraction of a model's weights, 0 to 1, once loading takes a while."""
         now = time.monotonic()
         self._loading_since = self._loading_since or now
         if now - self._loading_since > _PROGRESS_AFTER:
             self.show(f"{what}: {share:.0%}", share >= 1)
 
     def show(self, text: str, done: bool = False) -> None:
-        """Put a text where the last one was; away with it when done."""
+        """Replace the last text by another; erase it when done."""
         now = time.monotonic()
         if not self._stream.isatty() or done:
             self.clear()
@@ -354,7 +354,7 @@ class Progress:
             self._shown = len(text)
 
     def clear(self) -> None:
-        """Take the line away, if one is drawn."""
+        """Erase the line, if one is drawn."""
         if self._shown:
             self._stream.write("\r" + " " * self._shown + "\r")
             self._stream.flush()
@@ -362,7 +362,7 @@ class Progress:
 
 
 def _finite(value: object) -> object:
-    """The value with null for numbers that JSON does not have."""
+    """Replace numbers that JSON does not have by null."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

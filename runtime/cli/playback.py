@@ -1,4 +1,4 @@
-"""``triplepoint replay --speed``: a recorded run on the screen as it happened, in its own time."""
+"""``triplepoint replay --speed``: play a recorded run back with its recorded timing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TICK_S = 0.1  # between two drawings of a prefill's progress
 
 
 class Playback:
-    """Shows the events of one run, each when it is due.
+    """Player that shows the events of a run, each when it is due.
 
     Args:
         speed: times as fast as it happened; infinite: without waiting.
@@ -84,7 +84,7 @@ class Playback:
         )
 
     def _ticks(self, seconds: float) -> Iterator[float]:
-        """The share of a time that has passed, now and then until it is over."""
+        """Wait for a time, and yield the fraction that has passed at each tick."""
         ticks = seconds / self._speed / _TICK_S
         count = max(1, int(ticks)) if math.isfinite(ticks) else 1
         for n in range(1, count + 1):
@@ -92,7 +92,7 @@ class Playback:
             yield n / count
 
     def _wait(self, seconds: float) -> None:
-        """Until what took so long is over; what showing took is not waited for again."""
+        """Wait for a recorded duration, minus the time that showing events took."""
         took = seconds / self._speed
         self._due += took if 0 < took < math.inf else 0.0  # a trace may say anything
         left = self._due - self._clock()
@@ -101,7 +101,7 @@ class Playback:
 
 
 def _pieces(text: str, count: int) -> Iterator[str]:
-    """The text in so many parts, or in single characters if it is shorter."""
+    """Split a text into `count` parts, or into characters if it is shorter."""
     count = max(1, min(count, len(text)))
     for n in range(count if text else 0):
         yield text[n * len(text) // count : (n + 1) * len(text) // count]

@@ -1,4 +1,4 @@
-"""How a download is shown: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a download: a bar on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
 
 
 class Bars:
-    """Shows on stderr how a download goes; a context manager, and a `ProgressReporter`.
+    """Shows the progress of a download on stderr; a context manager and a `ProgressReporter`.
 
     Args:
         output: of the command; with ``--json`` only notes are shown.
         bars: whether bars are wanted at all.
 
     Attributes:
-        label, total, done: the file that comes, its bytes, and how many of them are there.
+        label, total, done: the name of the file, its size, and the bytes downloaded so far.
     """
 
     def __init__(self, output: Output, *, bars: bool = True) -> None:

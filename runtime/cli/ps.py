@@ -1,4 +1,4 @@
-"""``triplepoint ps``: what a running server does."""
+"""``triplepoint ps``: the status of a running server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WAIT_S = 10.0
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Which server."""
+    """Add the address of the server."""
     verb.add_argument(
         "--url",
         metavar="URL",
@@ -24,7 +24,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Ask it and print."""
+    """Request the server's status and print it."""
     from ...traces.timeline import duration
     from ..serve.settings import PORT
 
@@ -62,7 +62,7 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _ask(url: str) -> dict[str, Any]:
-    """What the server says.
+    """Request the status of a server.
 
     Raises:
         SettingError: the URL is none.

@@ -45,7 +45,7 @@ _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of 
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Of which model, and what is drawn."""
+    """Add the options: the model, and what is drawn."""
     verb.add_argument(
         "model", nargs="?", type=named, metavar="MODEL", help=f"{MODEL} ({DEFAULT_MODEL})"
     )
@@ -74,7 +74,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Calibrate if that has not been done, and draw."""
+    """Calibrate the model if necessary, and draw the diagram."""
     kind = _kind(args.output)
     check_outputs(args.output)
     if args.beside and (kind == "html" or args.run):
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _drawing(pictures: Sequence[Picture], kind: str) -> str:
-    """The text of the file."""
+    """Return the SVG or HTML text of the file."""
     from dataclasses import replace
 
     from ..regimes.facts import kind_of, short_facts
@@ -130,7 +130,7 @@ def _drawing(pictures: Sequence[Picture], kind: str) -> str:
 
 
 def _kind(name: str | None) -> str:
-    """``svg`` or ``html``, from a file's ending.
+    """Return ``svg`` or ``html``, by a file's suffix.
 
     Raises:
         SettingError: neither; a PNG would need a renderer that is not part of this.
@@ -146,7 +146,7 @@ def _kind(name: str | None) -> str:
 
 
 def _steps(name: str | None) -> tuple[str, list[Step]]:
-    """The model of a trace's last run, and what is drawn of the run."""
+    """Return the model of a trace's last run, and the steps of the run to draw."""
     from ...traces.find import resolve
     from ...traces.reader import Trace
     from ..regimes.diagram import steps
@@ -196,7 +196,7 @@ def _picture(
 
 
 def _batches(sizes: Iterable[int], engine: Engine, found: Calibration) -> list[Diagram]:
-    """The diagrams for more sequences at once.
+    """Return a diagram for each batch size.
 
     Raises:
         SettingError: a pass does not hold so many.
@@ -210,7 +210,7 @@ def _batches(sizes: Iterable[int], engine: Engine, found: Calibration) -> list[D
 
 
 def _show(output: Output, picture: Picture) -> None:
-    """The picture as blocks, and what its marks mean."""
+    """Print the picture as blocks, and a legend."""
     if output.as_json:
         return
     from ..regimes.blocks import blocks
@@ -259,9 +259,10 @@ def _show(output: Output, picture: Picture) -> None:
 
 
 def _by_batch(batches: Sequence[Diagram], cost: ModelCost | None) -> Iterator[str]:
-    """Of each number of sequences at once: how much of the plane each bound has.
+    """Yield a line for each batch size: the share of the plane that each bound has.
 
-    And of a decode step, the experts that a layer reads for all of them, and their states.
+    It also shows, for a decode step, the experts that a layer reads for all sequences, and their
+    states.
     """
     from ..regimes.facts import experts_touched
 
@@ -279,12 +280,12 @@ def _by_batch(batches: Sequence[Diagram], cost: ModelCost | None) -> Iterator[st
 
 
 def _letters(d: Diagram) -> list[str]:
-    """The bounds of each row of the grid."""
+    """Return the bounds of each row of the grid, as letters."""
     return ["".join("cmd "[b] if b >= 0 else " " for b in row) for row in d.bounds()]
 
 
 def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
-    """The grid and the lines, as numbers."""
+    """Return the grid and the lines as numbers, for ``--json``."""
     from dataclasses import asdict
 
     from ..regimes.diagram import BOUNDS

@@ -1,4 +1,4 @@
-"""What removes kept things: which of them go, and that a person agrees."""
+"""Selects what a command removes, and confirms it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def add_removing_options(verb: argparse.ArgumentParser, what: str) -> None:
-    """Those that say which of the kept things go."""
+    """Add the options that select what is removed."""
     verb.add_argument("names", nargs="*", metavar=what.upper(), help=f"{what}s by name")
     verb.add_argument(
         "--older-than",
@@ -34,12 +34,12 @@ def add_removing_options(verb: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_yes_option(verb: argparse.ArgumentParser) -> None:
-    """The one that agrees beforehand."""
+    """Add `--yes`, which skips the confirmation."""
     add_switch(verb, "-y", "--yes", help="do not ask before removing")
 
 
 def age(text: str) -> float:
-    """A number of minutes, hours, days or weeks, in seconds."""
+    """Parse an age in minutes, hours, days or weeks, into seconds."""
     found = _AGE.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not an age such as 45m, 12h, 30d or 8w")
@@ -51,15 +51,15 @@ def chosen(
     by_name: Callable[[str], T],
     kept: Callable[[], Sequence[tuple[T, float]]],
 ) -> list[T]:
-    """Those that the arguments mean.
+    """Return the items that the arguments select.
 
     Args:
-        args: with names, an age, or all; one of the three.
-        by_name: finds one, or raises an error of ours.
-        kept: all that are kept, and when each was written last.
+        args: with exactly one of names, an age, or all.
+        by_name: finds an item, or raises a TriplepointError.
+        kept: returns all items, each with the time of its last write.
 
     Raises:
-        SettingError: the arguments name none, or in two ways.
+        SettingError: the arguments select none, or in two ways.
     """
     ways = [bool(args.names), args.older_than is not None, args.all]
     if sum(ways) != 1:
@@ -79,11 +79,11 @@ def chosen(
 def agreed(
     lines: Sequence[tuple[str, int]], nothing: str, args: argparse.Namespace, output: Output
 ) -> Exit | None:
-    """Show what would go, and ask; None where it may go, else how the command ends.
+    """List what would be removed and confirm it; return None to proceed, else the exit status.
 
     Args:
-        lines: what would go, and the bytes of each.
-        nothing: what is said where that is nothing.
+        lines: what would be removed, and the bytes of each.
+        nothing: message where there is nothing to remove.
     """
     for text, nbytes in lines:
         output.line(f"{text}  {size_text(nbytes)}")
@@ -95,7 +95,7 @@ def agreed(
 
 
 def confirmed(args: argparse.Namespace, output: Output) -> bool:
-    """Ask on a terminal, unless `--yes` was given; where the answer is no, say so."""
+    """Ask for confirmation on a terminal, unless `--yes` was given; report a no."""
     can_ask = not output.as_json and sys.stdin.isatty() and sys.stderr.isatty()
     if args.yes or (can_ask and read_answer("remove? [y/N]").strip().lower() in ("y", "yes")):
         return True
@@ -105,6 +105,6 @@ def confirmed(args: argparse.Namespace, output: Output) -> bool:
 
 
 def report_removed(removed: Sequence[object], freed: int, output: Output) -> None:
-    """Say what is gone."""
+    """Report what was removed."""
     output.line(f"removed; {size_text(freed)} are free again")
     output.json({"removed": list(removed), "freed": freed})

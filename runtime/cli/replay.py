@@ -1,4 +1,4 @@
-"""``triplepoint replay``: show a recorded run, or do it again."""
+"""``triplepoint replay``: show a recorded run, or replay it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Which run, and what is done with it."""
+    """Add the options: the run, and what to do with it."""
     verb.add_argument("recording", metavar="TRACE", help=TRACE)
     verb.add_argument(
         "--speed",
@@ -75,7 +75,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def step(text: str) -> tuple[int, int]:
-    """Turn and step: ``2.1``, or ``2``."""
+    """Parse a turn and a step: ``2.1``, or ``2``."""
     parts = text.split(".")
     if not 1 <= len(parts) <= 2 or not all(p.isascii() and p.isdigit() and int(p) for p in parts):
         raise argparse.ArgumentTypeError(
@@ -85,13 +85,13 @@ def step(text: str) -> tuple[int, int]:
 
 
 def speed(text: str) -> float:
-    """How many times as fast; ``max`` is without end."""
+    """Parse a speed factor; ``max`` is infinite."""
     given = "inf" if text == "max" else text
     return within(given, "a speed; give 1, 10, … or max", lambda number: number > 0)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Show the trace, or do with it what was asked for."""
+    """Show the trace, or replay it as requested."""
     from .engine_from_trace import load_trace
 
     _check(args)
@@ -127,7 +127,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options that what was asked for would ignore."""
+    """Refuse options that the requested action would ignore."""
     from ...errors import SettingError
 
     goes_on, runs = args.start is not None, args.verify or args.benchmark or args.predict
@@ -164,7 +164,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _show(one: Trace, output: Output) -> None:
-    """The conversation of one run, and how it ended if that was no answer."""
+    """Print the conversation of one run, and its status if it has no answer."""
     for turn in one.turns:
         show_turn(output, turn)
     if one.end is not None and one.end.status != "answered" and one.end.answer:

@@ -1,4 +1,4 @@
-"""``triplepoint replay --benchmark``: the recorded work done again, beside the recording."""
+"""``triplepoint replay --benchmark``: the recorded work repeated, compared with the recording."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfRe
 
 
 def text(report: PerfReport) -> list[str]:
-    """The report as lines: settings, phases, regimes, totals."""
+    """Format the report as lines: settings, phases, regimes, totals."""
     lines = [f"{name}: {was} → {now}" for name, was, now in report.settings]
     lines += [f"note: {note}" for note in report.notes]
     now = "expected" if report.predicted else "now"
@@ -128,7 +128,7 @@ def _regimes(report: PerfReport, now: str) -> Table:
 
 
 def _totals(report: PerfReport) -> list[str]:
-    """Prefill, decode and the whole; then what changed regime."""
+    """Format the sums of prefill, decode and the whole run; then the changes of regime."""
     from ..replay.report import MIN_S, sums
 
     lines: list[str] = []
@@ -167,14 +167,14 @@ def _change(was: float, now: float) -> str:
 
 
 def _path(phases: Sequence[PhaseEvent], most: int = 8) -> str:
-    """The regimes in order, repeats left out."""
+    """Format the regimes in order, without repeats."""
     names = [p.regime for n, p in enumerate(phases) if not n or phases[n - 1].regime != p.regime]
     more = len(names) - most
     return " → ".join(names[:most] + ([f"… ({more} more)"] if more > 0 else []))
 
 
 def as_dict(report: PerfReport) -> dict[str, Any]:
-    """The report for ``--json``."""
+    """Return the report for ``--json``."""
     from ..replay.report import sums
 
     return {
@@ -199,7 +199,7 @@ def as_dict(report: PerfReport) -> dict[str, Any]:
 
 
 def vars_of(sums: Sums) -> dict[str, float]:
-    """Sums as JSON."""
+    """Return sums as JSON."""
     return {**dataclasses.asdict(sums), "tokens_per_s": sums.tokens_per_s}
 
 

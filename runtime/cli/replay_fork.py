@@ -1,4 +1,4 @@
-"""``triplepoint replay --from``: a recorded conversation goes on live from one of its steps."""
+"""``triplepoint replay --from``: continue a recorded conversation live from one of its steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
-    """Go on; the trace is closed and named however it ends."""
+    """Continue the conversation; the trace is closed and named however it ends."""
     from ..replay.fork import branch, history_of
 
     turn, step = args.start
@@ -51,7 +51,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 
 
 def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Output) -> Agent[Any]:
-    """A new agent with the recorded settings, but for those that were given."""
+    """Build an agent with the recorded settings, except those that the arguments set."""
     from ..agent.agent import Agent
     from ..agent.structured_output import OutputType
     from ..engine.sampling.settings import Sampling
@@ -98,7 +98,7 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
 
 
 def _groups(header: RunStart) -> list[str]:
-    """The groups that the recorded tools are from."""
+    """Return the groups of the recorded tools."""
     names = {tool.get("function", {}).get("name") for tool in header.tools}
     signs = {"find": "find", "edit": "edit_file", "net": "fetch_url", "exec": "run_command"}
     return [group for group, name in signs.items() if name in names]

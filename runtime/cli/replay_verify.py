@@ -1,4 +1,4 @@
-"""``triplepoint replay --verify``: the model is run again, and every token compared."""
+"""``triplepoint replay --verify``: run the model again and compare every token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
-    """Run the model again on every run of the trace; 1 when a token differs, or there is none."""
+    """Run the model again on every run of the trace; return 1 if a token differs or none exists."""
     from ..replay import replay
     from ..replay.workload import check_replayable
 
@@ -63,7 +63,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 
 
 def _engine(header: RunStart, args: argparse.Namespace, output: Output) -> tuple[Engine, list[str]]:
-    """The engine to verify a run on.
+    """Load the engine to verify a run on.
 
     Raises:
         SettingError: it cannot hold the run: by --context, or because another model was given.
@@ -86,7 +86,7 @@ def _engine(header: RunStart, args: argparse.Namespace, output: Output) -> tuple
 
 
 def check_text(check: PhaseCheck) -> str:
-    """One phase's outcome, on one line."""
+    """Format a phase's outcome on one line."""
     phase = check.recorded
     head = f"phase {check.number:<3} {short(phase.purpose, 24).replace('_', ' '):<12}"
     if phase.phase == "prefill":
@@ -102,7 +102,7 @@ def check_text(check: PhaseCheck) -> str:
 
 
 def verdict(report: VerifyReport) -> list[str]:
-    """The last lines: verified or not; and if not, where, how far off, and why."""
+    """Format the verdict: verified or not; if not, where, by how much, and why."""
     if report.ok:
         sampled = report.sampled
         phases = "phase" if report.total == 1 else "phases"
@@ -144,7 +144,7 @@ def verdict(report: VerifyReport) -> list[str]:
 def _live_tools(
     trace: Trace, header: RunStart, args: argparse.Namespace, engine: Engine
 ) -> LiveTools:
-    """The tools of the run, on the folder that it looked at or another one."""
+    """Open the run's tools, on its folder or another one."""
     from ..replay.live_tools import LiveTools
 
     folder = folder_of(trace, header, args.dir)
@@ -154,7 +154,7 @@ def _live_tools(
 
 
 def report_json(report: VerifyReport) -> dict[str, Any]:
-    """A verification for ``--json``."""
+    """Return a verification for ``--json``."""
     return {
         "run": report.run,
         "ok": report.ok,

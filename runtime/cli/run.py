@@ -1,4 +1,4 @@
-"""``triplepoint run``: one question and its answer, and beside it what that took."""
+"""``triplepoint run``: one question, its answer, and statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The question, and the options of an agent."""
+    """Add the question, and the options of an agent."""
     verb.add_argument(
         "question",
         metavar="QUESTION",
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _watch(agent: Agent, question: str, output: Output, args: argparse.Namespace) -> RunResult:
-    """Show the run as it goes; with --show-phases its phases too, and a line on what is done."""
+    """Show the run's events; with --show-phases also its phases and their summary."""
     from .conversation import follow
 
     events = agent.stream(question)

@@ -1,4 +1,4 @@
-"""The options that say how tokens are picked."""
+"""Options for how tokens are sampled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LISTS = ("order", "dry_sequence_breakers")
 
 
 def add_sampling_options(verb: argparse.ArgumentParser) -> None:
-    """Add them, in a group of their own."""
+    """Add the options of sampling, in a group of their own."""
     group = group_of(verb, "sampling", "defaults: the model file's settings, else greedy decoding")
     for name, (flags, metavar, kind, text) in _OWN.items():
         read = _setting(name, flags[0], kind)
@@ -65,7 +65,7 @@ def add_sampling_options(verb: argparse.ArgumentParser) -> None:
 
 
 def sampling_of(args: argparse.Namespace) -> Sampling | None:
-    """What the arguments say; None when they say nothing."""
+    """Return the sampling of the arguments; None if they set nothing."""
     given = {name: getattr(args, name) for name in (*_OWN, "seed", "stop")}
     for name, value in args.sampling or ():
         given[name] = {**given.get(name, {}), **value} if name == "logit_bias" else value
@@ -77,7 +77,7 @@ def sampling_of(args: argparse.Namespace) -> Sampling | None:
 
 
 def _setting(name: str, flag: str, kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A function that reads a value and sees whether it makes sense."""
+    """Return a function that parses a value and validates it."""
 
     def read(text: str) -> Any:
         from ..engine.sampling.settings import Sampling
@@ -106,7 +106,7 @@ def _seed(text: str) -> int:
 
 
 def _pair(text: str) -> tuple[str, Any]:
-    """A setting by its name in `Sampling`, and its value."""
+    """Parse KEY=VALUE into the name of a setting in `Sampling` and its value."""
     from dataclasses import fields
 
     from ..engine.sampling.settings import Sampling

@@ -26,7 +26,7 @@ _MOST_TEXT = 1 << 20  # bytes of a file of keys, and of a system prompt
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The options of a server."""
+    """Add the options of a server."""
     add_engine_options(verb, model=f"{DEFAULT_MODEL}; repeatable, also as NAME=MODEL", several=True)
     models = group_of(verb, "served models")
     access = group_of(verb, "address and access")
@@ -151,12 +151,12 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _nbytes_or_none(text: str) -> int:
-    """A size; 0 for ``off``."""
+    """Parse a size; return 0 for ``off``."""
     return 0 if text == "off" else nbytes(text)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives."""
     from ..serve.app.run import serve
     from ..serve.settings import KEEP_ALIVE_S, PORT, Limits, ServerSettings, parse_keep_alive
 
@@ -206,7 +206,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def named_models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
-    """Name and file of each model; those that are not there, or cannot run, are told of now.
+    """Return the name and file of each model; raise now if one is missing or cannot run.
 
     Raises:
         SettingError: two have the same name.
@@ -232,7 +232,7 @@ def named_models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
 
 
 def _agents(folders: Sequence[str]) -> dict[str, Path]:
-    """Name and folder of each agent.
+    """Return the name and folder of each agent.
 
     Raises:
         SettingError: two have the same name.
@@ -248,12 +248,12 @@ def _agents(folders: Sequence[str]) -> dict[str, Path]:
 
 
 def _name_of(source: str) -> str:
-    """What clients call a model that was given no name: its own, or that of its file."""
+    """Return the served name of a model without a given one: its own, or its file's stem."""
     return Path(source).stem if source.endswith(".gguf") else source
 
 
 def _keys(path: str | None) -> dict[str, str]:
-    """The keys in a file, and their names; "" where one has none.
+    """Read API keys and their names from a file; the name is "" where a key has none.
 
     Raises:
         SettingError: the file holds none, or a line that is no key.
@@ -273,7 +273,7 @@ def _keys(path: str | None) -> dict[str, str]:
 
 
 def _text(path: str) -> str:
-    """A file's text.
+    """Read a file's text.
 
     Raises:
         SettingError: it cannot be read, is too large, or is no UTF-8.

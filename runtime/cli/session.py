@@ -1,4 +1,4 @@
-"""``triplepoint session``: conversations that are kept, looked at and removed without a model."""
+"""``triplepoint session``: list, show and remove saved conversations, without a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The commands, each with its own."""
+    """Declare the commands, each with its options."""
     commands = add_commands(verb)
 
     commands.add("ls", "list the sessions; the first is the one that --continue takes")
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def ls(args: argparse.Namespace, output: Output) -> int:
-    """List them, the one that ``--continue`` takes first."""
+    """List the sessions, the one that ``--continue`` takes first."""
     from ...traces.report import Table
     from ..agent.session_list import list_sessions
     from ..agent.session_store import sessions_folder
@@ -61,7 +61,7 @@ def ls(args: argparse.Namespace, output: Output) -> int:
 
 
 def show(args: argparse.Namespace, output: Output) -> int:
-    """Show one: what it is about, and what was said."""
+    """Show one session: its model, folder and conversation."""
     from ..agent.session_list import find_session
     from .slash_commands import transcript
 
@@ -88,7 +88,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
 
 
 def rm(args: argparse.Namespace, output: Output) -> int:
-    """Remove some."""
+    """Remove sessions."""
     from ..agent.session_list import find_session, list_sessions, remove_session
 
     doomed = chosen(args, find_session, lambda: [(one, one.kept) for one in list_sessions()])

@@ -1,4 +1,4 @@
-"""What can be typed in a chat beside questions."""
+"""Commands of a chat, which begin with a slash."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_ANSWER = "(no answer)"
 
 @dataclass
 class ChatSet:
-    """The conversations of one chat; one of them goes on."""
+    """The conversations of one chat, of which one is current."""
 
     args: argparse.Namespace
     output: Output
@@ -40,7 +40,7 @@ class ChatSet:
 
     @property
     def agent(self) -> Agent:
-        """The one that goes on."""
+        """Return the current conversation's agent."""
         return self.agents[self.current]
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class ChatSet:
 
 
 def run_command(line: str, chats: ChatSet) -> None:
-    """Do what a line that begins with a slash says; what goes wrong is told."""
+    """Run a line that begins with a slash; report its errors."""
     name, _, rest = line.partition(" ")
     known = COMMANDS.get(name)
     if known is None:
@@ -65,7 +65,7 @@ def run_command(line: str, chats: ChatSet) -> None:
 
 
 def show_help(chats: ChatSet, _: str) -> None:
-    """Every command, a line each."""
+    """Print a line for each command."""
     for name, command in COMMANDS.items():
         usage = f"{name} {command.argument}".strip()
         chats.output.words(f"{usage:<14} {command.help}", "", indent=15)
@@ -86,7 +86,7 @@ def _trace(chats: ChatSet, _: str) -> None:
 
 
 def _regimes(chats: ChatSet, _: str) -> None:
-    """Tokens and time by regime."""
+    """Print the tokens and time by regime."""
     from ...traces.timeline import duration, rate
 
     phases = chats.agent.trace.phases if chats.agent.turn else []
@@ -116,7 +116,7 @@ def _compact(chats: ChatSet, _: str) -> None:
 
 
 def _fork(chats: ChatSet, rest: str) -> None:
-    """Go on in a copy of this conversation, or in another one."""
+    """Continue in a copy of this conversation, or in another one."""
     if rest:
         number = int(rest) if rest.isdecimal() else 0
         if not 1 <= number <= len(chats.agents):
@@ -134,7 +134,7 @@ def _fork(chats: ChatSet, rest: str) -> None:
 
 
 def _save(chats: ChatSet, rest: str) -> None:
-    """Write the conversation as Markdown; nothing is overwritten."""
+    """Write the conversation as Markdown; never overwrite a file."""
     agent = chats.agent
     if not agent.turn:
         raise AgentError("no question yet")
@@ -158,7 +158,7 @@ def _save(chats: ChatSet, rest: str) -> None:
 
 
 def _model(chats: ChatSet, rest: str) -> None:
-    """Say which model this is, or go on with another one."""
+    """Print the current model, or continue with another one."""
     if not rest:
         model = chats.engine.model
         details = ", ".join(part for part in (model.architecture, model.quant) if part)
@@ -191,7 +191,7 @@ def _model(chats: ChatSet, rest: str) -> None:
 
 
 def dialogue(agent: Agent) -> list[tuple[str, str]]:
-    """The questions that still count and their answers."""
+    """Return the questions and answers that are still in the conversation."""
     pairs: list[tuple[str, str]] = []
     for message in agent.messages:
         if message.role == "user":
@@ -203,7 +203,7 @@ def dialogue(agent: Agent) -> list[tuple[str, str]]:
 
 
 def transcript(messages: Sequence[Message], title: str) -> str:
-    """The conversation for people, as Markdown: what still counts, wherever it began."""
+    """Format the current conversation as Markdown, for people."""
     from ...traces.timeline import call_text
 
     parts: list[str] = [f"# {title}"]

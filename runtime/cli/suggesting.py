@@ -1,4 +1,4 @@
-"""Where the embedded model says that it cannot: which larger one would be good on this machine."""
+"""Suggestion of a larger model that suits this machine, where the embedded model gives up."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def suggest_model(agent: Agent, answer: str, output: Output) -> None:
 
 
 def how_to_get(found: Reach, settings: HubSettings) -> str:
-    """What the best model is, and the commands that make it the default."""
+    """Describe the best model, and the commands that make it the default."""
     from ..hub.find import is_pulled
 
     alias = found.model.alias

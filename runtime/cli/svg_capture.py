@@ -17,7 +17,7 @@ _FONT_FILES = re.compile(r"@font-face\s*\{[^}]*\}\s*")
 
 
 class SvgCapture(Output):
-    """Takes what a command writes, in colors, and draws it instead of showing it."""
+    """An output that draws what a command writes, in colors, as SVG instead of showing it."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -49,5 +49,5 @@ class SvgCapture(Output):
         self.console.print(timeline.rich(trace, WIDTH))
 
     def svg(self, title: str) -> str:
-        """The picture; it asks the network for nothing: the font is one of the viewer's."""
+        """Return the picture as SVG, without links to fonts on the network."""
         return _FONT_FILES.sub("", self.console.export_svg(title=title))

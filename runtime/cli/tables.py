@@ -20,24 +20,21 @@ T = TypeVar("T")
 
 
 class Column(NamedTuple, Generic[T]):
-    """A column of the Markdown table; it is at least `width` wide, since rows come one by one.
-
-    Attributes:
-        cell: its text for a result, where rows do not come with their cells.
-    """
+    """A column of the Markdown table; its width is fixed, since rows come one by one."""
 
     heading: str
     width: int
     cell: Callable[[T], str] | None = None
+    """Formats a result as its text; None where rows have their cells."""
     is_text: bool = False
 
     def place(self, text: str) -> str:
-        """`text` in the column: words to the left, figures to the right."""
+        """Pad `text` to the column: words to the left, figures to the right."""
         return text.ljust(self.size) if self.is_text else text.rjust(self.size)
 
     @property
     def rule(self) -> str:
-        """The line under the heading."""
+        """Return the line under the heading."""
         return "-" * self.size if self.is_text else "-" * (self.size - 1) + ":"
 
     @property
@@ -46,16 +43,14 @@ class Column(NamedTuple, Generic[T]):
 
 
 class Row(NamedTuple):
-    """One row in every form.
-
-    Attributes:
-        cells: texts of the Markdown columns; fields: names and values of CSV and JSON; samples:
-            what JSON alone has.
-    """
+    """One row in every format."""
 
     cells: Sequence[str]
+    """Texts of the Markdown columns."""
     fields: Mapping[str, Any]
+    """Names and values of CSV and JSON."""
     samples: Mapping[str, Any] = {}
+    """Names and values that only JSON has."""
 
 
 def show(output: Output, form: Form, columns: Sequence[Column[Any]], rows: Iterable[Row]) -> None:
@@ -116,7 +111,7 @@ def show_each(
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of which none has fields of its own: ``effects.compute`` is one of ``effects``."""
+    """Flatten nested fields: ``effects.compute`` is a field of ``effects``."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Mapping):
@@ -132,7 +127,7 @@ def plain(
     rows: Sequence[Sequence[str]],
     words: Collection[str] = (),
 ) -> None:
-    """Print a table that is known whole: names to the left, figures to the right.
+    """Print a table whose rows are all known: names to the left, figures to the right.
 
     words: headings of columns besides the first that hold no figures.
     """
@@ -151,7 +146,7 @@ def _line(output: Output, cells: Sequence[str]) -> None:
 
 
 def rate(value: float) -> str:
-    """A figure with three or four digits that count: 0.123, 12.3, 123, 1,234."""
+    """Format a figure with three or four significant digits: 0.123, 12.3, 123, 1,234."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     if abs(value) >= 10:
@@ -160,17 +155,17 @@ def rate(value: float) -> str:
 
 
 def between(values: Sequence[float]) -> str:
-    """The least and the largest of some figures."""
+    """Format the min and max of some figures."""
     return f"{rate(min(values))} … {rate(max(values))}"
 
 
 def percent(share: float) -> str:
-    """A share as a whole percentage."""
+    """Format a fraction as a whole percentage."""
     return f"{share:.0%}"
 
 
 def megabytes(count: float) -> str:
-    """Bytes as MB or GB."""
+    """Format bytes as MB or GB."""
     return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
 
 
@@ -178,7 +173,7 @@ def megabytes(count: float) -> str:
 
 
 def limits_of(profiles: Iterable[MachineProfile]) -> dict[str, float]:
-    """The medians of what was measured beside a row."""
+    """Return the median of each machine limit, as measured during the benchmark."""
     import statistics
 
     return {name: statistics.median(values) for name, values in _columns(profiles).items()}
@@ -195,7 +190,7 @@ def _columns(profiles: Iterable[MachineProfile]) -> dict[str, list[float]]:
 
 
 def notes(output: Output, kv: str, repeat: int, profiles: Sequence[MachineProfile]) -> None:
-    """Under a Markdown table: where, when and how it was measured, and the limits then."""
+    """Print notes under a Markdown table: where, when and how it was measured, and the limits."""
     import statistics
 
     from ...jit.targets import TARGETS
@@ -224,5 +219,5 @@ def _plural(count: int, noun: str) -> str:
 
 
 def now() -> str:
-    """The time, in UTC."""
+    """Return the current time, in UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())

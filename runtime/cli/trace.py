@@ -1,4 +1,4 @@
-"""``triplepoint trace``: recorded runs, looked at without a model.
+"""``triplepoint trace``: inspect recorded runs, without a model.
 
 Nothing here loads the engine: no numpy, no llvmlite. Only `show --show-prompt` needs the model.
 """
@@ -34,7 +34,7 @@ TABLES = ("runs", "turns", "phases", "passes", "tools", "messages", "layers")
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The commands, each with its own."""
+    """Declare the commands, each with its options."""
     commands = add_commands(verb)
 
     ls = commands.add("ls", "list the recorded runs, newest first")
@@ -160,7 +160,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
 
 
 def _show_prompt(trace: Trace, turn: int, output: Output) -> int:
-    """Write what the model had read in a turn of the last run; it needs the model's tokenizer."""
+    """Print what the model read in a turn of the last run; this needs its tokenizer."""
     from ..replay.workload import chosen_run, recorded_prompt
     from .engine_from_trace import tokenizer_of
 
@@ -171,7 +171,7 @@ def _show_prompt(trace: Trace, turn: int, output: Output) -> int:
 
 
 def _draw(trace: Trace, args: argparse.Namespace) -> None:
-    """Write what a terminal would show as a picture."""
+    """Write the terminal output of a trace as a picture."""
     from .svg_capture import SvgCapture
 
     picture = SvgCapture()
@@ -217,7 +217,7 @@ def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> No
 
 
 def diff(args: argparse.Namespace, output: Output) -> int:
-    """Compare two traces; 1 where a token differs."""
+    """Compare two traces; return 1 if a token differs."""
     from ...traces import report
     from ...traces.diff import compare
 
@@ -301,7 +301,7 @@ def _export(args: argparse.Namespace, traces: list[Trace], file: Any) -> None:
 
 
 def view(args: argparse.Namespace, output: Output) -> int:
-    """Write the page."""
+    """Write the HTML page."""
     from ...traces.view import page
 
     names = args.traces or ["last"]
@@ -321,7 +321,7 @@ def view(args: argparse.Namespace, output: Output) -> int:
 
 
 def query(args: argparse.Namespace, output: Output) -> int:
-    """Ask in SQL."""
+    """Query traces in SQL."""
     from ...traces import export_tables
     from ...traces.warehouse.reading import is_warehouse
 
@@ -343,7 +343,7 @@ def query(args: argparse.Namespace, output: Output) -> int:
 
 
 def _is_sql(word: str) -> bool:
-    """Whether it can be nothing else: then the other word is a file, though there is none."""
+    """Return whether a word begins an SQL statement, so that the other one must be a file."""
     return re.match(r"\s*(select|with|from)\s", word, re.IGNORECASE) is not None
 
 
@@ -363,7 +363,7 @@ def _load(name: str) -> Trace:
 
 
 def _load_many(names: Iterable[str]) -> list[Trace]:
-    """The traces of files and folders; in a folder what cannot be read is told and left out."""
+    """Load the traces of files and folders; skip unreadable ones in a folder, with a note."""
     from ...traces.find import files, load_all
 
     traces: list[Trace] = []
@@ -399,7 +399,7 @@ def _lines(output: Output, lines: Iterable[str]) -> None:
 
 
 def rm(args: argparse.Namespace, output: Output) -> int:
-    """Remove some; those of the library stay, whatever is named."""
+    """Remove traces; those of the library are never removed."""
     from ...traces.find import resolve
     from ...traces.retention import remove, with_stat
     from ..replay import examples

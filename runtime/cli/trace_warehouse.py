@@ -32,7 +32,7 @@ _TOLD = 20  # files with a problem that are listed; --json has all
 
 
 def add_options(commands: Commands) -> None:
-    """The commands, each with its own."""
+    """Declare the commands, each with its options."""
     ingest = commands.add(
         "ingest", "load thousands of traces into a database for queries and reports"
     )
@@ -134,7 +134,7 @@ def _told(found: Summary, target: str) -> list[str]:
 
 @contextmanager
 def ended_by_interrupt() -> Iterator[None]:
-    """Ctrl-C ends the process meanwhile: duckdb holds it up, and a query leaves nothing behind."""
+    """Let Ctrl-C kill the process: duckdb blocks KeyboardInterrupt, and a query writes nothing."""
     mine = threading.current_thread() is threading.main_thread()
     if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -147,7 +147,7 @@ def ended_by_interrupt() -> Iterator[None]:
 
 
 def query(args: argparse.Namespace, output: Output, path: Path) -> int:
-    """SQL over what was ingested."""
+    """Query ingested traces in SQL."""
     from ...traces.warehouse.reading import Warehouse
 
     with Warehouse(path) as opened, ended_by_interrupt():
@@ -164,7 +164,7 @@ def query(args: argparse.Namespace, output: Output, path: Path) -> int:
 
 
 def show_rows(output: Output, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """The result of a query as a table, or as JSON."""
+    """Print the result of a query as a table, or as JSON."""
     from ...traces.report import Table
 
     cells = [["" if value is None else _figure(value) for value in row] for row in rows]
@@ -175,7 +175,7 @@ def show_rows(output: Output, names: Sequence[str], rows: Sequence[Sequence[Any]
 
 
 def write_csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """The result of a query as CSV on standard output."""
+    """Write the result of a query to stdout as CSV."""
     _csv(sys.stdout, names).writerows(map(_cells, rows))
     sys.stdout.flush()
 
@@ -197,7 +197,7 @@ def _cells(row: Sequence[Any]) -> list[Any]:
 
 
 def report(args: argparse.Namespace, output: Output) -> int:
-    """Ask the ready questions."""
+    """Run the predefined reports."""
     from ...traces.warehouse.reading import Warehouse
     from ...traces.warehouse.reports import chosen
 

@@ -1,4 +1,4 @@
-"""Traces on the command line: where they are kept, and their JSON form."""
+"""Traces on the command line: their folder and their JSON form."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TRACE = "a trace file, a run's name or its beginning, `last`, or a recorded exam
 
 
 def default_folder() -> Path:
-    """The folder of traces in the user's state folder; file names in it sort by time."""
+    """Return the folder of traces in the user's state folder; file names in it sort by time."""
     return user_folder("state") / "traces"
 
 
 def trace_json(trace: Trace) -> dict[str, Any]:
-    """A whole trace for ``--json``: header, phases without token ids, tools, sums."""
+    """Return a whole trace for ``--json``: header, phases without token ids, tools, sums."""
     from dataclasses import asdict
 
     from ...traces import timeline

@@ -1,4 +1,4 @@
-"""How a conversation looks: questions, tool calls with a short form of their results, answers."""
+"""Text of a conversation: questions, tool calls with shortened results, answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def show_prompt(output: Output, ledger: TokenLedger, tokenizer: Tokenizer, **fac
 
 
 def show_header(output: Output, header: RunStart) -> None:
-    """One line on what ran where."""
+    """Print one line on the model and machine of a run."""
     model = header.model
     kind = ", ".join(word for word in (model.architecture, model.quant) if word)
     parts = [
@@ -54,7 +54,7 @@ def show_header(output: Output, header: RunStart) -> None:
 
 
 def show_parent(output: Output, run: Trace) -> None:
-    """Which run this one goes on with, if any."""
+    """Print which run this one continues, if any."""
     if run.header is None or not run.header.parent:
         return
     step = run.header.parent_step
@@ -65,7 +65,7 @@ def show_parent(output: Output, run: Trace) -> None:
 
 
 def show_end(output: Output, run: Trace) -> None:
-    """How the run ended, if that was no answer."""
+    """Print how the run ended, if it has no answer."""
     from ...traces.report import cut_off
 
     if where := cut_off(run):
@@ -75,7 +75,7 @@ def show_end(output: Output, run: Trace) -> None:
 
 
 def show_rest(output: Output, trace: Trace) -> None:
-    """What is left to say of a file after its runs: there is none, or its last line is cut off."""
+    """Print a note on a trace file that is empty, or whose last line is cut off."""
     from ...traces.timeline import torn_text
 
     if not trace.events:
@@ -85,7 +85,7 @@ def show_rest(output: Output, trace: Trace) -> None:
 
 
 def show_turn(output: Output, turn: Turn) -> None:
-    """A recorded turn: the question, the calls and the answer; nothing of one that took over."""
+    """Print a recorded turn: its question, calls and answer; skip a turn that never began."""
     if not turn.began and not turn.question:
         return
     output.line(f"? {turn.question}", "bold")
@@ -99,7 +99,7 @@ def show_turn(output: Output, turn: Turn) -> None:
 
 
 def show_call(output: Output, name: str, arguments: Mapping[str, Any], by: str = "") -> None:
-    """A tool call, on one line; what the harness looked at is told as that."""
+    """Print a tool call on one line; mark calls that the harness made."""
     from ...traces.timeline import call_text
 
     mark = "> looked: " if by else "> "
@@ -107,7 +107,7 @@ def show_call(output: Output, name: str, arguments: Mapping[str, Any], by: str =
 
 
 def show_result(output: Output, result: str, error: str | None) -> None:
-    """What came back, on one line: its size and its first line; or why the call failed."""
+    """Print a tool's result on one line: its size and first line; or the error."""
     if error:
         output.line(f"  {short(f'error: {error}', _WIDTH)}", "red")
     else:
@@ -117,8 +117,7 @@ def show_result(output: Output, result: str, error: str | None) -> None:
 def show_sources(
     output: Output, sources: Iterable[Sequence[Any]], unsupported: Iterable[str]
 ) -> None:
-    """Footnotes of an answer: where its facts stand, in the form that editors and terminals open;
-    and what stands nowhere."""
+    """Print footnotes of an answer: the source of each fact, and facts without a source."""
     from ..agent.result import NO_SOURCE, footnotes
 
     for note in footnotes(sources, unsupported):
@@ -126,9 +125,9 @@ def show_sources(
 
 
 def result_text(result: str) -> str:
-    """The result if it is a line; else how much there is of it, and its first line.
+    """Return a one-line result; for a longer one, its size and its first line.
 
-    The size is said first, as the result's: behind ``app.log`` it would be taken for the file's.
+    The size comes first: behind ``app.log`` it would be taken for the file's.
     """
     lines = result.splitlines() or [""]
     first = lines[0].replace("\t", "  ")

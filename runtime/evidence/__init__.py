@@ -1,4 +1,4 @@
-"""Evidence for a question over a workspace, gathered by code before a model is asked."""
+"""Gather evidence for a question over a workspace, by code, before the model runs."""
 
 from .gather import Call, Evidence, Gatherer
 from .naming import Missing

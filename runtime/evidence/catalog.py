@@ -1,4 +1,4 @@
-"""The files of a workspace that may be looked at, kept up to date.
+"""An up-to-date catalog of the workspace files that read tools may see.
 
 A folder is read again only when it has changed, so that 20,000 files take milliseconds. A change
 within a file leaves its folder as it was: files that changed lately are looked at each time, the
@@ -45,7 +45,7 @@ class _Folder:
 
 
 class Catalog:
-    """Files by path, with what tells one version of them from another.
+    """Files by path, with a key that changes when the file does.
 
     Attributes:
         files: by path, in the order of the walk.
@@ -76,7 +76,7 @@ class Catalog:
         """Bring the catalog up to date.
 
         Args:
-            late: once it says so, no further folder is read.
+            late: once it returns True, no further folder is read.
             deep: whether each file is looked at, and not only each folder.
         """
         with self._lock:
@@ -112,7 +112,7 @@ class Catalog:
                     self._look_at([name])
 
     def _collect(self) -> None:
-        """All files of the folders."""
+        """Collect the files of all folders, and those that changed recently."""
         files: dict[str, Key] = {}
         for path, one in self._folders.items():
             prefix = "" if path == "." else f"{path}/"
@@ -128,7 +128,7 @@ class Catalog:
             self.files = files
 
     def current(self, path: str) -> bool:
-        """Whether a file is still the one that the catalog has; corrects the catalog if not."""
+        """Return whether a file is unchanged in the catalog; update its entry if not."""
         before = self.files.get(path)
         if not self._deep:
             self._look_at([path])
@@ -256,30 +256,30 @@ class Catalog:
     # ------------------------------------------------------------------------------ policy
 
     def hides(self, path: str) -> bool:
-        """Whether a rule keeps this path, by itself, from a tool that looks, or asks about it."""
+        """Return whether a rule denies read tools this path itself, or asks about it."""
         if self._policy is None or not self._policy.rules:
             return False
         return not all(self.allows(tool.name, {"path": path}) for tool in self._tools)
 
     def hides_above(self, path: str) -> bool:
-        """The same for a path with the folders above it."""
+        """Return whether a rule hides this path or a folder above it."""
         return self._policy is not None and self._policy.hides(self._tools, path)
 
     def allows(self, tool: str, arguments: dict[str, object]) -> bool:
-        """Whether a call of a tool that looks may be made without asking."""
+        """Return whether a call of a read tool needs no permission from the user."""
         if self._policy is None:
             return True
         (called,) = (one for one in self._tools if one.name == tool)
         try:
             rule = next((r for r in self._policy.rules if r.fits(called, arguments)), None)
-        except ToolError:  # about too many files to tell
+        except ToolError:  # too many files to decide
             return False
         return rule is None or rule.action == "allow"
 
     # ------------------------------------------------------------------------------- names
 
     def listing(self, path: str) -> list[str] | None:
-        """The names in a folder, those of folders with a slash; None where there is none."""
+        """Return the names in a folder, folders with a slash; None if it is not in the catalog."""
         one = self._folders.get(path)
         if one is None:
             return None
@@ -293,11 +293,11 @@ class Catalog:
 
     @property
     def folders(self) -> Iterator[str]:
-        """The folders that were read, by path."""
+        """Return an iterator over the paths of the folders that were read."""
         return iter(self._folders)
 
     def by_name(self) -> dict[str, list[str]]:
-        """Paths of files by their last name, and by it without its ending; in lower case."""
+        """Return file paths by lower-case last name, with and without its extensions."""
         if self._names[0] != self.version:
             found: dict[str, list[str]] = {}
             for path in self.files:
@@ -308,7 +308,7 @@ class Catalog:
         return self._names[1]
 
     def by_word(self) -> tuple[dict[str, set[str]], list[str]]:
-        """Paths of files by the words of their names, and these words in order."""
+        """Return file paths by each word in them, and all these words sorted."""
         if self._words[0] != self.version:
             found: dict[str, set[str]] = {}
             of_folder: dict[str, list[str]] = {}
@@ -323,7 +323,7 @@ class Catalog:
 
 
 def stems(name: str) -> list[str]:
-    """A name without its ending, or its endings."""
+    """Return a name without its last extension, then without each one before that."""
     found, rest = [], name
     while "." in rest[1:]:
         rest = rest.rpartition(".")[0]

@@ -18,7 +18,7 @@ _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """Numbers of lines as a person writes them: ``1-3,17``."""
+    """Format line numbers as compact ranges: ``1-3,17``."""
     found: list[list[int]] = []
     for number in sorted(set(numbers)):
         if found and number == found[-1][1] + 1:
@@ -29,7 +29,7 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 def numbers_in(text: str, most: int) -> Iterator[int]:
-    """The numbers up to `most` that `spans` wrote.
+    """Yield the line numbers up to `most` from text that `spans` wrote.
 
     Raises:
         ToolError: it is not of that form.
@@ -42,12 +42,12 @@ def numbers_in(text: str, most: int) -> Iterator[int]:
 
 
 def numbered(lines: Sequence[str], number: int) -> str:
-    """A line as read_file shows it."""
+    """Return a line with its number, as read_file shows it."""
     return f"{number}\t{cut_text(lines[number - 1], MAX_LINE)}"
 
 
 def excerpt(lines: Sequence[str], wanted: str, more: bool) -> str:
-    """What read_file returns for some lines of a file.
+    """Return what read_file shows for some lines of a file.
 
     Args:
         lines: of the file.
@@ -61,7 +61,7 @@ def excerpt(lines: Sequence[str], wanted: str, more: bool) -> str:
 
 
 def passage(text: Text, number: int) -> set[int]:
-    """A line with those beside it and the one that it stands under; of a heading, what it heads."""
+    """Return a line's neighbors and its parent heading; for a heading, the lines below it."""
     lines = text.lines
     parents = text.parents if len(text.whole) <= HEADED else [-1] * len(lines)
     heads = any(parents[at] == number - 1 for at in (number, number + 1) if at < len(lines))
@@ -73,7 +73,7 @@ def passage(text: Text, number: int) -> set[int]:
 def chosen(
     text: Text, first: Iterable[int], good: Iterable[int], room: float, per_char: float
 ) -> set[int]:
-    """Lines for an excerpt, as many as there is room for.
+    """Choose lines for an excerpt within a token budget.
 
     Args:
         text: of the file.

@@ -34,7 +34,7 @@ _PLACE = re.compile(
 
 
 class Fact(NamedTuple):
-    """A fact; its kind: ``quote``, ``line`` (where one stands), ``number`` or ``name``."""
+    """A fact; its kind: ``quote``, ``line`` (a cited line number), ``number`` or ``name``."""
 
     text: str
     kind: str
@@ -42,24 +42,23 @@ class Fact(NamedTuple):
 
 @dataclass
 class Line:
-    """A line of what was read.
-
-    Attributes:
-        path, number: where it stands; the number 0: a name, or what has no number in a file.
-        above: what it stands under.
-        listed: whether it is a name of a listing.
-        counted: whether it says itself what is asked about, as what a tool has counted does.
-        carried: what it has of a question; its score: how much that is.
-    """
+    """A line of what was read."""
 
     path: str
+    """The file; else the tool, or the name in a listing."""
     number: int
+    """From 1; 0: a name, or text without a line number in a file."""
     text: str
     above: str = ""
+    """The headings above the line."""
     listed: bool = False
+    """Whether it is a name of a listing."""
     counted: bool = False
+    """Whether the text names the topic of the question itself, as a tool's count does."""
     carried: Weights = field(default_factory=dict)
+    """How well it matches each term of a question."""
     score: float = 0.0
+    """How much of the question it matches in all."""
 
     @cached_property
     def folded(self) -> str:
@@ -75,7 +74,7 @@ class Line:
 
 
 def facts(text: str) -> list[Fact]:
-    """The facts of a text, in its order, each once."""
+    """Extract the facts of a text, in order and without duplicates."""
     found: list[tuple[int, Fact]] = []
     text = _LISTED.sub(_blank, text[:MOST].replace("**", "  "))
     for match in _QUOTE.finditer(text):
@@ -103,7 +102,7 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def _is_name(token: str) -> bool:
-    """Whether it is no word of a language: a path, an identifier, a version, an address."""
+    """Return whether it is no ordinary word: a path, an identifier, a version, an address."""
     bare = token.strip("-~/.$")
     if any(sign.isdigit() for sign in bare) or "_" in bare.strip("_") or "@" in bare:
         return True
@@ -115,12 +114,12 @@ def _is_name(token: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """A text as quotations are compared: folded, without quotation marks, spaces alike."""
+    """Normalize a text to compare quotations: fold case, drop quotes, collapse spaces."""
     return " ".join(re.sub(r"[\"'`“”„‘’«»]", "", fold(text)).split())
 
 
 def _numbers(text: str) -> set[str]:
-    """All that the numbers of a text may mean."""
+    """Return all readings of all numbers in a text."""
     found: set[str] = set()
     for match in _NUMBER.finditer(text):
         found.update(_forms(match[0]))
@@ -130,7 +129,7 @@ def _numbers(text: str) -> set[str]:
 
 
 def _forms(number: str) -> set[str]:
-    """A number by each way of reading its points and commas."""
+    """Return a number by each reading of its points and commas."""
     bare = re.sub(r"['’\u202f\u00a0]", "", number)
     found = {bare}
     if re.fullmatch(r"\d{1,3}(?:([.,])\d{3})(?:\1\d{3})*", bare):
@@ -150,7 +149,7 @@ def _forms(number: str) -> set[str]:
 
 
 def has(line: Line, fact: Fact) -> bool:
-    """Whether a line has a fact, whatever else it says."""
+    """Return whether a line contains a fact, whatever else is in it."""
     if fact.kind == "line":
         path, _, number = fact.text.rpartition(":")
         cited = line.number == int(number) and (not path or _names(line.path, path))
@@ -166,13 +165,13 @@ def has(line: Line, fact: Fact) -> bool:
 
 
 def _names(path: str, name: str) -> bool:
-    """Whether a name is that of a file: its path, the end of it, or its path from elsewhere."""
+    """Return whether a name refers to a file: by path, by its end, or by an outside path."""
     path, name = f"/{path}", "/" + name.removeprefix("./").strip("/")
     return len(path) > 1 and (path.endswith(name) or name.endswith(path))
 
 
 def _is_in(name: str, text: str) -> bool:
-    """Whether a text has a name as a whole."""
+    """Return whether a text contains a name as a whole."""
     first, last = name[:1], name[-1:]
     before = r"(?<!\d)(?<!\d\.)" if first.isdigit() else r"(?<![^\W\d_])" if first.isalpha() else ""
     after = r"(?!\d|\.\d)" if last.isdigit() else r"(?![^\W\d_])" if last.isalpha() else ""

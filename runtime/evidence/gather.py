@@ -1,11 +1,11 @@
-"""Gathering evidence for a question over a workspace: by code, before a model is asked.
+"""Gather evidence for a question over a workspace: by code, before the model runs.
 
-What is found stands as calls of the tools that look, with the text that these return:
+The evidence consists of calls of read tools, with the text that these return:
 
     list_dir(path)                               names
     read_file(path)                              a small file whole
-    read_file(path, start, end)                  a line that is asked for by its number
-    table(path, query), count(path, pattern)     what is reckoned
+    read_file(path, start, end)                  a line that is requested by its number
+    table(path, query), count(path, pattern)     computed figures
     read_file(path, lines="1-3,17")              the passages of a long one that share most with
                                                  the question, or mark failures
 
@@ -61,51 +61,45 @@ Arguments = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a tool that looks, and its result.
-
-    Attributes:
-        tool: list_dir, read_file or search.
-        arguments: of the call.
-        result: the text that a model gets.
-    """
+    """A call of a read tool, and its result."""
 
     tool: str
+    """The name of a read tool, such as list_dir, read_file or table."""
     arguments: Arguments
     result: str
+    """The text that the model gets."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was found for a question.
-
-    Attributes:
-        calls: in the order in which they are to stand.
-        best: the best lines, to stand again just before the question.
-        reckoned: the last of the calls, those that count or add up; they stand there again, too.
-        missing: names that the question names and that are not there.
-        files: how many files there are, where it asks that.
-        named, folders: files and folders that it names.
-        notes: what was passed over, and what was not searched.
-        small_talk: whether it is a greeting or thanks.
-        needs_files: whether it is about these files at all, as far as its words say.
-        acts: whether it is a task that changes something, and no question.
-        strength: share of its words that one place has: 0 to 1.
-        tokens: of the calls' arguments and results, and of the best lines.
-    """
+    """What was found for a question."""
 
     calls: tuple[Call, ...] = ()
+    """In the order in which the model sees them."""
     best: tuple[Line, ...] = ()
+    """The best lines, which are repeated just before the question."""
     reckoned: tuple[Call, ...] = ()
+    """The last of the calls, those that count or add up; repeated there, too."""
     missing: tuple[Missing, ...] = ()
+    """Names in the question that do not exist."""
     files: str = ""
+    """The number of files, as text, if the question asks for it."""
     named: tuple[str, ...] = ()
+    """Files that the question names."""
     folders: tuple[str, ...] = ()
+    """Folders that the question names."""
     notes: tuple[str, ...] = ()
+    """What was skipped, and what was not searched."""
     small_talk: bool = False
+    """Whether the question is a greeting or thanks."""
     needs_files: bool = False
+    """Whether the question is about these files at all, judging by its words."""
     acts: bool = False
+    """Whether it is a task that changes something, and not a question."""
     strength: float = 0.0
+    """The share of the question's words that one line has: 0 to 1."""
     tokens: int = 0
+    """Of the calls' arguments and results, and of the best lines."""
 
 
 @dataclass
@@ -121,7 +115,7 @@ class _Purse:
         return self.count(f"{json.dumps(dict(call.arguments), ensure_ascii=False)}\n{call.result}")
 
     def pay(self, call: Call, most: float) -> bool:
-        """Take a call if it costs no more than `most` and what is left."""
+        """Add a call if it costs no more than `most` and what is left of the budget."""
         price = self.price(call)
         if price > min(most, self.left):
             return False
@@ -142,7 +136,7 @@ class Gatherer(ProcessBound):
         index: bool = True,
         background: bool = True,
     ) -> None:
-        """Prepare; nothing is read yet.
+        """Prepare to gather; nothing is read yet.
 
         Args:
             workspace: what is looked at.
@@ -165,7 +159,7 @@ class Gatherer(ProcessBound):
         self._asking = threading.RLock()
 
     def close(self) -> None:
-        """End the thread, and close the index."""
+        """Stop the background thread, and close the index."""
         self._closed.set()
         if (thread := self._thread) is not None:
             thread.join()
@@ -176,15 +170,15 @@ class Gatherer(ProcessBound):
 
     @property
     def catalog(self) -> Catalog:
-        """The files that it may look at."""
+        """Return the catalog of files that may be read."""
         return self._catalog
 
     def refresh(self, *, deep: bool = True) -> None:
-        """Look for changed files, each of them if `deep`; worth it while a person still types."""
+        """Check for changed files, every one if `deep`; useful while the user still types."""
         self._catalog.refresh(self._closed.is_set, deep=deep)
 
     def warm(self, seconds: float = float("inf")) -> bool:
-        """Bring the index up to date; whether all files are in it then."""
+        """Bring the index up to date; return whether all files are indexed then."""
         if self._index is None:
             return False
         end = time.monotonic() + seconds
@@ -214,13 +208,13 @@ class Gatherer(ProcessBound):
         budget: int,
         count: Callable[[str], int],
     ) -> Evidence:
-        """Gather evidence.
+        """Gather evidence for a question.
 
         Args:
-            question: what is asked.
+            question: the question.
             earlier: questions and answers before it, the newest last.
-            documents: names of what is piped or attached; it is looked at like what is named.
-            read_last: files that were read before, the newest last: a question that goes on is
+            documents: names of what is piped or attached; it is read like named files.
+            read_last: files that were read before, the newest last: a follow-up question is
                 about them.
             budget: tokens.
             count: tokens of a text.
@@ -308,7 +302,7 @@ class Gatherer(ProcessBound):
         return sum(purse.count(f"{one.path}:{one.number}:{one.text}\n") for one in lines)
 
     def _list(self, purse: _Purse, names: Names, ranked: Ranked, room: float) -> None:
-        """Names: of the workspace, of folders that are named, and of others while there is room."""
+        """List the workspace, the named folders, and other folders while the budget lasts."""
         for path in names.folders:
             if (call := self._call("list_dir", {"path": path})) and purse.pay(call, 2 * room):
                 room = max(room - purse.price(call), room / 2)
@@ -324,7 +318,7 @@ class Gatherer(ProcessBound):
     def _asked_lines(
         self, purse: _Purse, asked: Question, files: Sequence[str]
     ) -> tuple[Line, ...]:
-        """Lines that are asked for by number: these alone, so that none beside is taken for one."""
+        """Read the lines requested by number: only these, so that no neighbor is mistaken."""
         if asked.numbers is None or not files:
             return ()
         try:
@@ -342,7 +336,7 @@ class Gatherer(ProcessBound):
         return tuple(Line(files[0], n, _short(lines[n - 1])) for n in numbers)
 
     def _best(self, ranked: Ranked, files: Sequence[str]) -> tuple[Line, ...]:
-        """The best lines: those of files that are named first, each text once."""
+        """Return the best lines, those of named files first, without duplicate texts."""
         found: dict[str, Line] = {}
         own = [line for line in ranked.lines if line.path in files]
         for line in [*own[: BEST - 1 if own else 0], *ranked.lines]:
@@ -356,7 +350,7 @@ class Gatherer(ProcessBound):
     def _reckon(
         self, purse: _Purse, asked: Question, files: Sequence[str], folder: str, ranked: Ranked
     ) -> tuple[Call, ...]:
-        """What `table` and `count` tell of the file that has most of what is asked about.
+        """Run `table` and `count` on the file that best matches the question.
 
         folder: the one that the question names, if it names no file; all its files are counted.
         """
@@ -391,7 +385,7 @@ class Gatherer(ProcessBound):
         ranked: Ranked,
         best: Sequence[Line],
     ) -> None:
-        """The files that are named, and what stands around the best lines; the best file last.
+        """Show the named files and the passages around the best lines, the best file last.
 
         Where a file is named, others give their best lines only: they would be quoted for it.
         """
@@ -409,7 +403,7 @@ class Gatherer(ProcessBound):
     def _show(
         self, purse: _Purse, path: str, numbers: Sequence[int], ends: Sequence[int], whole: float
     ) -> None:
-        """A file: all of it where that costs no more than `whole` tokens, else passages."""
+        """Show a file: whole if that costs at most `whole` tokens, else passages."""
         try:
             text = self._texts.get(path)
         except ToolError:
@@ -434,7 +428,7 @@ class Gatherer(ProcessBound):
         return [call for one in several if (call := self._call(tool, one)) is not None]
 
     def _call(self, tool: str, arguments: Arguments) -> Call | None:
-        """A call with its result; None if it may not be made, or fails."""
+        """Make a call and return it with its result; None if it is denied or fails."""
         if not self._catalog.allows(tool, dict(arguments)):
             return None
         try:
@@ -443,7 +437,7 @@ class Gatherer(ProcessBound):
             return None
 
     def rerun(self, tool: str, arguments: Arguments) -> str:
-        """The result of a call as the workspace is now.
+        """Return the result of a call on the workspace as it is now.
 
         Raises:
             ToolError: it cannot be made any more, or is no call of an evidence.

@@ -26,7 +26,7 @@ _BUILDERS = frozenset(
 
 
 def is_made(name: str, beside: Collection[str]) -> bool:
-    """Whether a folder is one that programs fill.
+    """Return whether a folder is one that programs fill.
 
     Args:
         name: of the folder.
@@ -45,13 +45,10 @@ class _Rule:
 
 @dataclass
 class Rules:
-    """The rules of one `.gitignore`; the last one that fits decides.
-
-    Attributes:
-        base: the folder that it lies in, with a slash at its end; empty for the workspace.
-    """
+    """The rules of one `.gitignore`; the last one that fits decides."""
 
     base: str = ""
+    """The folder of the file, with a slash at its end; empty for the workspace."""
     _rules: list[_Rule] = field(default_factory=list)
     _names: set[str] = field(default_factory=set)
     _ends: set[str] = field(default_factory=set)
@@ -59,7 +56,7 @@ class Rules:
 
     @classmethod
     def of(cls, lines: Iterable[str], base: str) -> Rules:
-        """Read them; what cannot be understood is left out."""
+        """Parse the lines of a `.gitignore`; rules that are not understood are skipped."""
         rules = cls(base)
         for _, line in zip(range(MAX_RULES), lines, strict=False):
             rules._add(re.sub(r"(?<!\\)\s+$", "", line))
@@ -74,7 +71,7 @@ class Rules:
         by_path = "/" in pattern
         pattern = pattern.removeprefix("/")
         plain = not keeps and not by_path and not folders
-        # Nearly all rules are names and endings: a set tells those of a large folder at once.
+        # Nearly all rules are names and endings: a set finds those of a large folder at once.
         if plain and not re.search(r"[*?\[\\]", pattern):
             self._names.add(pattern)
         elif plain and re.fullmatch(r"\*\.[\w-]+", pattern):
@@ -87,7 +84,7 @@ class Rules:
         self._mixed = self._mixed or keeps
 
     def says(self, path: str, is_folder: bool) -> bool | None:
-        """Whether a path is ignored; None where no rule is about it."""
+        """Return whether a path is ignored; None if no rule matches it."""
         below = path.removeprefix(self.base)
         name = below.rpartition("/")[2]
         found: bool | None = None
@@ -102,7 +99,7 @@ class Rules:
 
 
 def is_ignored(rules: Iterable[Rules], path: str, is_folder: bool) -> bool:
-    """Whether a path is ignored: the rules of the innermost folder that say something decide."""
+    """Return whether a path is ignored: the innermost folder with a matching rule decides."""
     for one in rules:
         if (says := one.says(path, is_folder)) is not None:
             return says

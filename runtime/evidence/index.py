@@ -1,9 +1,9 @@
-"""The index: which chunks of which texts have which words, in a file of SQLite's FTS5.
+"""An inverted index of text chunks by word, in a file of SQLite's FTS5.
 
     CACHE/evidence/<digest of the folder's path>.sqlite
 
-It holds words and places, no text: what is shown is read from the files. A text is kept by its
-content, so one that is moved or copied is not read into it again. It may be removed at any time;
+It holds words and offsets, no text: what is shown is read from the files. A text is stored by its
+content, so one that is moved or copied is not indexed again. It may be removed at any time;
 one that is damaged or of another version is made anew, one that another process writes to is read
 as it was. No fault of it is an error: then there is no index, and files are scanned.
 """
@@ -52,25 +52,23 @@ PRAGMA user_version = {VERSION};
 
 @dataclass(frozen=True)
 class Chunk:
-    """A chunk that has words of a question.
-
-    Attributes:
-        paths: the files that have it.
-        line: number of its first line.
-        start, length: its place in each file, in bytes; length 0: the file has to be read whole.
-    """
+    """A chunk that has words of a question."""
 
     paths: tuple[str, ...]
+    """The files that have it."""
     line: int
+    """The number of its first line."""
     start: int
+    """Its offset in each file, in bytes."""
     length: int
+    """In bytes; 0: the file has to be read whole."""
 
 
 def cache_folder() -> Path:
-    """Where the indexes are.
+    """Return the folder of the indexes.
 
     Raises:
-        SettingError: nobody says where the user's files are.
+        SettingError: the user's cache folder is unknown.
     """
     return user_folder("cache") / "evidence"
 
@@ -100,14 +98,14 @@ class Index:
             _prune(folder, self.file)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the index file."""
         with self._lock:
             if self._open is not None:
                 self._open.close()
             self._open = None
 
     def remove(self) -> None:
-        """Remove the file, for instance because it is damaged."""
+        """Remove the index file, for instance because it is damaged."""
         with self._lock:
             self.close()
             self._known, self._paths, self._seen = {}, {}, -1
@@ -119,7 +117,7 @@ class Index:
     # ------------------------------------------------------------------------------ asking
 
     def fresh(self, catalog: Catalog) -> tuple[set[str], list[str]]:
-        """The files that it has as they are, and those that it does not have so."""
+        """Split the catalog into files that are indexed as they are now, and all others."""
         with self._lock:
             try:
                 self._load(self._connection())
@@ -135,7 +133,7 @@ class Index:
     def find(
         self, terms: Terms, fresh: set[str], but: set[str], most: int
     ) -> tuple[list[Chunk], dict[str, int], int]:
-        """The best chunks for a question; how many have each of its words, and how many there are.
+        """Return the best chunks for a question, chunk counts by word, and the number of chunks.
 
         Args:
             terms: of the question.
@@ -166,12 +164,12 @@ class Index:
     # ---------------------------------------------------------------------------- building
 
     def update(self, catalog: Catalog, texts: Texts, late: Callable[[], bool]) -> bool:
-        """Read into it what it does not have; whether all is there now.
+        """Index the files that are new or changed; return whether all are indexed now.
 
         Args:
             catalog: the files.
             texts: their texts.
-            late: once it says so, the rest waits for the next call.
+            late: once it returns True, the rest waits for the next call.
         """
         if self.file is None or self._full:
             return False
@@ -222,7 +220,7 @@ class Index:
     def _take(
         self, connection: sqlite3.Connection, path: str, files: dict[str, Key], texts: Texts
     ) -> int:
-        """Read one file into it; how many characters that took."""
+        """Index one file; return how many characters that took."""
         content, size = None, 0
         with contextlib.suppress(ToolError):  # no text, gone, or not ours to read
             text = texts.get(path, MAX_TEXT)
@@ -287,7 +285,7 @@ class Index:
         self._known, self._paths, self._seen = known, paths, version
 
     def _failed(self, error: sqlite3.Error) -> None:
-        """A file that is locked is left alone; another fault means that it is made anew."""
+        """Handle an error: keep a locked file for later, rebuild the index after any other."""
         message = str(error)
         if "locked" in message or "busy" in message or "full" in message or self.file is None:
             return
@@ -335,7 +333,7 @@ def _content(connection: sqlite3.Connection, whole: str, size: int) -> int:
 
 
 def chunked(whole: str) -> Iterator[tuple[int, str, int, int]]:
-    """The chunks of a text: number of the first line, text, place and length in bytes."""
+    """Split a text into chunks: number of the first line, text, byte offset and byte length."""
     lines, start = whole.split("\n"), 0
     for first in range(0, len(lines), ROWS):
         part = "\n".join(lines[first : first + ROWS])
@@ -345,7 +343,7 @@ def chunked(whole: str) -> Iterator[tuple[int, str, int, int]]:
 
 
 def _match(terms: Terms, connection: sqlite3.Connection) -> str:
-    """The query: each word as it is, by its start, and abbreviated, if such a word is there.
+    """Build the FTS5 query: each word as it is, by its stem, and as an indexed abbreviation.
 
     A word as it is counts twice, since its start fits it, too.
     """
@@ -365,7 +363,7 @@ def _match(terms: Terms, connection: sqlite3.Connection) -> str:
 
 
 def _phrase(text: str) -> str:
-    """A text as FTS5 takes it, whatever signs it has."""
+    """Quote a text as an FTS5 phrase, whatever characters it contains."""
     return f'"{" ".join(_TOKEN.findall(indexed(text)))}"'
 
 
@@ -385,7 +383,7 @@ def _frequencies(terms: Terms, connection: sqlite3.Connection) -> dict[str, int]
 
 
 def _prune(folder: Path, keep: Path) -> None:
-    """Remove the indexes that were not used for longest, until all together are small enough."""
+    """Remove the least recently used indexes until all together are small enough."""
     found = [(one.stat().st_mtime, one.stat().st_size, one) for one in folder.glob("*.sqlite*")]
     size = sum(nbytes for _, nbytes, _ in found)
     for _, nbytes, one in sorted(found):

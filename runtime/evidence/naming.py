@@ -19,7 +19,7 @@ NEAREST = 3
 # A path or name as people write them. What ends a sentence is no part of it.
 _NAME = re.compile(r"[\w~@%+=,./-]*[\w/~-]")
 _ENDING = re.compile(r"[A-Za-z][A-Za-z0-9]{0,7}")
-# Endings by which a name that is not there is told from a version, a host or a method.
+# Extensions that distinguish a missing file's name from a version, a host or a method.
 _KNOWN = frozenset(
     """
     bak bash bat bib c cc cfg cnf conf config cpp crt css csv dat db diff doc docx env err gif go gz
@@ -39,34 +39,28 @@ _IDENTIFIER = re.compile(
 
 @dataclass(frozen=True)
 class Missing:
-    """A name that the question names and that is not there.
-
-    Attributes:
-        name: as it is written.
-        nearest: paths with names like it.
-    """
+    """A name in the question that does not exist in the workspace."""
 
     name: str
+    """As it is written."""
     nearest: tuple[str, ...] = ()
+    """Paths with similar names."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """What of the workspace a question names.
-
-    Attributes:
-        files: paths, those that are named most plainly first.
-        folders: paths of folders.
-        missing: names that are not there.
-    """
+    """The files and folders of the workspace that a question names."""
 
     files: tuple[str, ...] = ()
+    """Paths of files, the clearest matches first."""
     folders: tuple[str, ...] = ()
+    """Paths of folders."""
     missing: tuple[Missing, ...] = ()
+    """Names that do not exist."""
 
 
 def named(question: Question, catalog: Catalog) -> Names:
-    """What a question names."""
+    """Find the files and folders that a question names, and names that do not exist."""
     files: dict[str, int] = {}
     missing: list[Missing] = []
     by_name = catalog.by_name()
@@ -102,7 +96,7 @@ def named(question: Question, catalog: Catalog) -> Names:
                 files.update((path, 2) for path in paths if path not in files)
 
     def common(path: str) -> int:
-        """How many of its folders the question has, to tell files of one name apart."""
+        """Count the folders of a path that the question has, to choose among equal names."""
         return sum(fold(part) in asked for part in path.split("/")[:-1])
 
     order = sorted(files, key=lambda path: (files[path], -common(path), len(path), path))
@@ -113,8 +107,8 @@ def named(question: Question, catalog: Catalog) -> Names:
 
 
 def written(text: str) -> list[str]:
-    """What in a text may be a path or a name, word by word."""
-    apart = _DENSE_RUN.sub(" ", text)  # it may stand in a script without spaces
+    """Return the parts of a text that may be a path or a name."""
+    apart = _DENSE_RUN.sub(" ", text)  # it may be in a script without spaces
     return [
         found[0].removeprefix("./")
         for one in dict.fromkeys((text, apart))
@@ -123,11 +117,11 @@ def written(text: str) -> list[str]:
 
 
 def unknown_names(question: Question, unknown: Collection[str], known: Iterable[str]) -> list[str]:
-    """What a question writes as a name and no file has: `max_retries`, NTLM, C109, 1.0.0.
+    """Return identifiers of a question that no file has: `max_retries`, NTLM, C109, 1.0.0.
 
     Args:
-        unknown: words of it that stand nowhere.
-        known: names of files, which are told apart.
+        unknown: words of it that no file contains.
+        known: names of files, which are not reported.
     """
     files = " ".join(known).casefold()
     return [
@@ -138,7 +132,7 @@ def unknown_names(question: Question, unknown: Collection[str], known: Iterable[
 
 
 def _path(name: str, catalog: Catalog) -> str:
-    """The path that a name is, empty for none. Also of what a walk passes over: it is asked for."""
+    """Return the path that a name is, or an empty text; files that a walk skips count, too."""
     if name in catalog.files:
         return name
     if "/" not in name and "." not in name:
@@ -154,7 +148,7 @@ def _path(name: str, catalog: Catalog) -> str:
 
 
 def _ends_with(name: str, by_name: dict[str, list[str]], catalog: Catalog) -> list[str]:
-    """Files whose path ends in a name, in any case."""
+    """Return the files whose path ends in a name, ignoring case."""
     wanted = name.casefold().strip("/")
     last = wanted.rpartition("/")[2]
     if "." not in last and "/" not in wanted:
@@ -171,7 +165,7 @@ def _ends_with(name: str, by_name: dict[str, list[str]], catalog: Catalog) -> li
 
 
 def _is_name(name: str) -> bool:
-    """Whether a text is surely meant as the name of a file."""
+    """Return whether a text is clearly meant as the name of a file."""
     last = name.rstrip("/").rpartition("/")[2]
     stem, dot, ending = last.rpartition(".")
     if not dot or not stem or "@" in name or "//" in name:
@@ -180,7 +174,7 @@ def _is_name(name: str) -> bool:
 
 
 def _nearest(name: str, by_name: dict[str, list[str]]) -> Iterable[str]:
-    """Paths of files whose name is like one: the last name decides."""
+    """Return the paths of files with a similar name, by the last part of the path."""
     last = name.casefold().rpartition("/")[2]
     full = [
         key for key, paths in by_name.items() if any(p.casefold().endswith(key) for p in paths[:1])
@@ -195,7 +189,7 @@ def _nearest(name: str, by_name: dict[str, list[str]]) -> Iterable[str]:
 
 
 def _plain_words(text: str) -> list[str]:
-    """What may be a name without its ending, in lower case: single words, and pairs in a row."""
+    """Return possible file names without extension: single words and pairs, in lower case."""
     one = re.findall(r"[\w.-]*\w", text.casefold())
     pairs = [f"{a}{sign}{b}" for a, b in pairwise(one) for sign in ("_", "-", "")]
     plural = [f"{word}s" for word in pairs]
@@ -203,7 +197,7 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _folders(written: Iterable[str], catalog: Catalog) -> list[str]:
-    """Folders that are named: by path, or by a last name that one folder alone has."""
+    """Return the folders that are named: by path, or by a last name that is unique."""
     by_last: dict[str, list[str]] = {}
     for path in catalog.folders:
         if path != ".":

@@ -62,7 +62,7 @@ _ASKS = re.compile(
     r"cu[áa]l\w*|qui[ée]n\w*|d[óo]nde|c[óo]mo|cu[áa]nd?[ot]\w*|muestra|dime)\b|什么|哪|谁|吗|多少|怎么",
     re.IGNORECASE,
 )
-# What is to be changed, said in so many words: a summary that is asked for is no such task.
+# What is to be changed, explicitly: a request for a summary is no such task.
 _ACTS = re.compile(
     r"\b(?:set|change|add(?! up)|append|insert|put|remove|delete|drop|rename|move|create|replace|"
     r"fix|update|turn|switch|enable|disable|mark|increase|decrease|raise|lower|bump|edit|should|must|"
@@ -87,7 +87,7 @@ _ENDS = re.compile(
     r"derni[eè]re?s?)\b|最后|最新|最近|最後|마지막",
     re.IGNORECASE,
 )
-# Words that point to what was said before. A short question without them is judged by its length.
+# Words that refer to earlier messages. A short question without them is judged by its length.
 _POINTS = frozenset(
     """
     also else he her his it its other same she that then there they them those too
@@ -122,46 +122,44 @@ MAX_SMALL = 12  # words
 
 @dataclass(frozen=True)
 class Question:
-    """A question, as it is looked for.
-
-    Attributes:
-        text: as it was asked.
-        terms: what is looked for, with what earlier questions add.
-        own: what is looked for of its own.
-        numbers: first and last number of the lines that it asks for; negative from the end.
-        faults: whether it is about failures.
-        counts: whether it asks how many, or which most.
-        follows: whether it refers to what was said before.
-        ends: whether it asks for the last of something.
-        small: whether it is a greeting or thanks.
-        here: whether its words say that this folder is meant.
-        asks: whether it is a question, by its words.
-        acts: whether it is a task that changes something, and no question.
-        removes, moves: whether it may want a whole file deleted, or moved.
-    """
+    """A parsed question, ready for the search."""
 
     text: str
+    """The question, unchanged."""
     terms: Terms
+    """Search terms, including those of earlier questions."""
     own: Terms
+    """Search terms of this question alone."""
     numbers: tuple[int, int] | None
+    """First and last number of the requested lines; negative from the end."""
     faults: bool
+    """Whether it is about failures."""
     counts: bool
+    """Whether it asks how many, or for the most frequent."""
     follows: bool
+    """Whether it refers to earlier messages."""
     ends: bool
+    """Whether it asks for the last of something."""
     small: bool
+    """Whether it is a greeting or thanks."""
     here: bool
+    """Whether its words refer to this folder."""
     asks: bool
+    """Whether it is a question, by its words."""
     acts: bool
+    """Whether it is a task that changes something, and not a question."""
     removes: bool
+    """Whether it may request to delete a whole file."""
     moves: bool
+    """Whether it may request to move a whole file."""
 
 
 def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Question:
-    """Read a question.
+    """Parse a question.
 
     Args:
         text: the question.
-        earlier: what was said before, questions and answers, the newest last.
+        earlier: previous questions and answers, the newest last.
         faults: whether it is about failures, whatever its words say.
     """
     text = without_surrogates(text[-MAX_ASKED:])
@@ -169,7 +167,7 @@ def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Que
     said = words(text)
     small = 0 < len(said) <= MAX_SMALL and all(word in _SMALL or len(word) == 1 for word in said)
     points = bool(_GOES_ON.search(text)) or not _POINTS.isdisjoint(said)
-    # Few words of its own cannot tell a line: what was asked before says the rest.
+    # Few words of its own cannot identify a line: earlier questions add the rest.
     follows = bool(earlier) and not small and (points or len(own.telling) <= 3)
     sought = own
     if follows:

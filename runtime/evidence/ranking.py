@@ -1,4 +1,4 @@
-"""The lines that share most with a question: of an index's chunks, or of a bounded scan.
+"""Rank lines by what they share with a question: from index chunks or a bounded scan.
 
 A line counts what it has of the question's words, each by its rarity, and less what stands above
 it, around it and in the name of its file: `port = 22` says little without its heading.
@@ -38,7 +38,7 @@ a failure, of the rarest word."""
 RARE = 2.0  # what a mark of a failure counts at least as a word: few lines have one
 FLOOR = 0.15  # that a word counts which all chunks have
 WIDE = 100  # characters of a line that is of usual width; shorter ones say what they say plainly
-AT_START = 1.25  # what a word counts more that stands at the start: the line is about it
+AT_START = 1.25  # factor for a word at the start of a line: the line is about it
 OF_DEPTH, OF_ASIDE = 0.02, 0.15
 """What a line counts less for each folder that its file lies in, since what is about the whole lies
 at the top; and in files that are beside the matter, such as tests and examples."""
@@ -59,34 +59,29 @@ _KEY = re.compile(
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a file.
-
-    Attributes:
-        score: what it shares with the question; larger is better.
-    """
+    """A line of a file."""
 
     path: str
     number: int
     text: str
     score: float = 0.0
+    """How much it shares with the question; larger is better."""
 
 
 @dataclass
 class Ranked:
-    """Lines, the best first.
-
-    Attributes:
-        strength: share of the question's telling words, by rarity, that the best line has, with
-            what stands above it, around it and in its file's name: 0 to 1.
-        searched, unsearched: files that were looked into, and that were not in time.
-        unknown: words of the question that no file and no name has, where all were looked into.
-    """
+    """Ranked lines, the best first."""
 
     lines: list[Line] = field(default_factory=list)
     strength: float = 0.0
+    """The share of the question's terms, by rarity, that the best line has, with its headings, its
+    neighbors and the name of its file: 0 to 1."""
     searched: int = 0
+    """Files that were searched."""
     unsearched: int = 0
+    """Files that were not searched in time."""
     unknown: list[str] = field(default_factory=list)
+    """Words of the question that no file and no name has, if all files were searched."""
 
 
 @dataclass
@@ -110,10 +105,10 @@ class Ranking:
         self._index = index
 
     def rank(self, question: Question, always: Iterable[str], end: float) -> Ranked:
-        """The lines of all files, ranked.
+        """Rank the lines of all files.
 
         Args:
-            question: what is asked.
+            question: the question.
             always: files that are looked into however little they share.
             end: time.monotonic() after which no further file is looked into.
         """
@@ -168,7 +163,7 @@ class Ranking:
             return
 
     def _look_into(self, chunk: Chunk, scan: _Scan, text_of: Callable[[str], Text | None]) -> None:
-        """A chunk of the index; a file that changed since is looked into whole."""
+        """Score a chunk of the index; scan the whole file if it has changed since."""
         path = chunk.paths[0]
         if path not in scan.current:
             scan.current[path] = self._catalog.current(path)
@@ -187,7 +182,7 @@ class Ranking:
         scan.look_at(path, lines, chunk.line)
 
     def _text_of(self, path: str) -> Text | None:
-        """The text of a file whose headings can be looked at."""
+        """Return the text of a file that is small enough to find its headings; else None."""
         try:
             return self._texts.get(path) if self._catalog.files[path][0] <= SMALL else None
         except (ToolError, KeyError):
@@ -212,14 +207,14 @@ class _Scan:
         self._texts = [*(one for one, *_ in self._needles), *(FAULTS if question.faults else ())]
 
     def look_at(self, path: str, lines: Sequence[str], first: int) -> None:
-        """Look at the lines of a chunk, the first of which has a number."""
+        """Score the lines of a chunk; `first` is the number of its first line."""
         folded = fold("\n".join(lines))
         for at in sorted({at for one in self._texts for at in _lines_with(one, folded)}):
             if hit := self._hit(path, first + at, lines[at]):
                 self.hits.append(hit)
 
     def look(self, path: str, whole: str) -> None:
-        """Look through the text of a file."""
+        """Scan the text of a file for hits."""
         # Accents of a large text are left as they are: taking it apart takes too long.
         folded = fold(whole) if len(whole) <= FEW_BYTES else whole.lower()
         found: Counter[int] = Counter()
@@ -258,7 +253,7 @@ class _Scan:
 
 
 def _unlike(numbers: list[int], lines: list[str]) -> list[int]:
-    """The numbers without those of lines of which there are many alike but for digits."""
+    """Drop line numbers beyond a limit among lines that differ only in digits."""
     kinds: Counter[str] = Counter()
     found: list[int] = []
     for number in numbers:
@@ -270,7 +265,7 @@ def _unlike(numbers: list[int], lines: list[str]) -> list[int]:
 
 
 def _lines_with(needle: str, text: str) -> Iterator[int]:
-    """Lines, from 0, that have a text."""
+    """Yield the indexes from 0 of the lines that contain a text."""
     at, number, last = text.find(needle), 0, 0
     for _ in range(HITS if at >= 0 else 0):
         number += text.count("\n", last, at)
@@ -300,7 +295,7 @@ class _Names:
                 self.scores[path] += terms.weights[word] * share * self._rare[word]  # pyright: ignore[reportArgumentType]
 
     def knows(self, word: str) -> bool:
-        """Whether a name has a word."""
+        """Return whether a name contains a word."""
         return word in self._rare
 
     def best(self, most: int) -> list[str]:
@@ -308,7 +303,7 @@ class _Names:
         return nsmallest(most, found, key=lambda path: (-self.scores[path], path))
 
     def of(self, path: str) -> Weights:
-        """What each word that a path has counts."""
+        """Return the weight of each word in a path."""
         found: Weights = {}
         _raise(found, self._terms.found_in(path), OF_FOLDER)
         _raise(found, self._terms.found_in(path.rpartition("/")[2]), OF_NAME)
@@ -316,7 +311,7 @@ class _Names:
 
 
 def _alike(catalog: Catalog, terms: Terms) -> Iterator[tuple[str, set[str]]]:
-    """The words of names that may be words of a question, with the paths that have them."""
+    """Yield the words of file names that may be words of the question, with their paths."""
     by_word, ordered = catalog.by_word()
     names = {short for short in terms.short if short in by_word}
     for word in terms.telling:
@@ -345,7 +340,7 @@ class _Scoring:
         self._fault = OF_FAULT * max([RARE, *self._rarity.values()])
 
     def ranked(self, hits: list[_Hit]) -> Ranked:
-        """The hits as lines, ranked."""
+        """Convert hits to lines, ranked."""
         for hit in hits:
             hit.own = self._own(hit)
         by_file: dict[str, list[_Hit]] = {}
@@ -376,7 +371,7 @@ class _Scoring:
         return result
 
     def _own(self, hit: _Hit) -> float:
-        """What a line counts by itself: more if it is short, as a setting or a definition is."""
+        """Score a line by itself: higher if it is short, as a setting or a definition is."""
         width = min(max(len(hit.text), 20) / WIDE, 3.0)
         score = sum(self._rarity[word] * share for word, share in hit.has.items())
         start = max((self._rarity[word] * hit.has[word] for word in hit.start), default=0.0)
@@ -384,7 +379,7 @@ class _Scoring:
         return score * (1 + OF_KEY * hit.key**2) + self._fault * hit.fault
 
     def _above(self, path: str) -> Callable[[int], Weights]:
-        """What the lines that one of a file stands under have of the terms."""
+        """Return a function from a line number to the terms in the headings above that line."""
         text = self._text_of(path)
         found: dict[int, Weights] = {}
 
@@ -403,7 +398,7 @@ class _Scoring:
 
 
 def _rarity(terms: Terms, counts: Counter[str], total: int) -> Weights:
-    """What each word counts: its weight by how few chunks have it."""
+    """Weigh each word by its rarity: the fewer chunks contain it, the more."""
     found: Weights = {}
     for group in (terms.weights, terms.compounds):
         for word, weight in group.items():
@@ -422,7 +417,7 @@ def _raise(into: Weights, found: Weights, share: float) -> None:
 
 
 def _near(several: list[_Hit], place: int) -> Weights:
-    """The words of the lines around one; those further away count less."""
+    """Return the words of the lines around a hit, weighted by nearness."""
     found: Weights = {}
     number = several[place].number
     for step in (-1, 1):
@@ -435,7 +430,7 @@ def _near(several: list[_Hit], place: int) -> Weights:
 
 
 def _spread(lines: list[Line]) -> list[Line]:
-    """The lines with those behind that are like `ALIKE` better ones: a log repeats itself."""
+    """Move lines behind the others that repeat `ALIKE` better ones: a log repeats itself."""
     kinds: Counter[tuple[str, str]] = Counter()
     first: list[Line] = []
     later: list[Line] = []

@@ -28,24 +28,21 @@ _RULES = '-=~^"*+#`'
 
 @dataclass(frozen=True)
 class Text:
-    """The text of a file.
-
-    Attributes:
-        whole: its lines, joined by line feeds.
-        cut: whether there is more than was read.
-    """
+    """The text of a file."""
 
     whole: str
+    """The lines, joined by line feeds."""
     cut: bool = False
+    """Whether the file has more than was read."""
 
     @cached_property
     def lines(self) -> list[str]:
-        """Its lines without their ends."""
+        """Return the lines without their line ends."""
         return [line.removesuffix("\r") for line in self.whole.split("\n")] if self.whole else []
 
     @cached_property
     def parents(self) -> list[int]:
-        """For each line the one that it stands under, both from 0: less indented, or a heading."""
+        """Return the parent of each line, both from 0: a less indented line, or a heading."""
         found: list[int] = []
         inside: list[tuple[int, int]] = []
         section = heading = -1
@@ -90,7 +87,7 @@ Key = tuple[int, int, int]
 
 
 class Texts:
-    """The texts of a workspace's files, the last ones kept. Safe to use from several threads."""
+    """A thread-safe cache of the texts of a workspace's files."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -99,7 +96,7 @@ class Texts:
         self._lock = threading.Lock()
 
     def get(self, path: str, most: int = BUDGET) -> Text:
-        """The text of a file as it is now.
+        """Return the text of a file as it is now.
 
         Raises:
             ToolError: it cannot be read, or is no text.
@@ -126,7 +123,7 @@ class Texts:
                 self._size -= len(gone.whole)
 
     def part(self, path: str, start: int, length: int) -> list[str]:
-        """Lines by their place in a plain file.
+        """Return lines of a plain file by byte offset and length.
 
         Raises:
             ToolError: it cannot be opened.

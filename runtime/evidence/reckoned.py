@@ -85,7 +85,7 @@ Arguments = Mapping[str, object]
 
 
 def is_table(path: str, text: Text) -> bool:
-    """Whether a file may be a table, as far as its name and its first line tell."""
+    """Return whether a file may be a table, judging by its name and its first line."""
     if text.cut or len(text.whole) > LIMIT:
         return False
     return path.lower().endswith(TABLES) or _FIRST_LINE.match(text.whole[:2000]) is not None
@@ -96,21 +96,17 @@ def is_table(path: str, text: Text) -> bool:
 
 @dataclass
 class Asked:
-    """What the words of a question mean in a table.
-
-    Attributes:
-        where: conditions, the surest first.
-        named: columns that it names, by the share of their words.
-        of_name: words of the file's name that it has.
-        queries: what it asks, in SQL.
-        fits: how much of it is about this table.
-    """
+    """What the words of a question refer to in a table."""
 
     where: list[str] = field(default_factory=list)
+    """SQL conditions, the surest first."""
     used: set[str] = field(default_factory=set)
     named: dict[str, float] = field(default_factory=dict)
+    """Columns that the question names, by the share of their words."""
     of_name: int = 0
+    """The number of words of the file's name that the question has."""
     queries: list[str] = field(default_factory=list)
+    """The queries that answer the question, in SQL."""
 
     @property
     def fits(self) -> float:
@@ -119,14 +115,14 @@ class Asked:
 
 
 class Tables:
-    """The tables that questions were about, the last ones kept open."""
+    """A cache of open tables, for those that recent questions were about."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._open: OrderedDict[tuple[str, Key], _Columns] = OrderedDict()
 
     def get(self, path: str) -> _Columns:
-        """The table of a file as it is now.
+        """Return the table of a file as it is now.
 
         Raises:
             ToolError: it is none.
@@ -141,12 +137,12 @@ class Tables:
         return self._open[of]
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close all open tables."""
         while self._open:
             self._open.popitem()[1].table.close()
 
     def meant(self, question: Question, paths: Iterable[str]) -> Iterator[Arguments]:
-        """What a question asks of the one of some files that has most of it."""
+        """Return the queries of a question to the table that it matches best."""
         best, of = Asked(), ""
         for path in paths:
             with suppress(ToolError):
@@ -166,7 +162,7 @@ class _Columns:
         self.is_key = cache(self._is_key)
 
     def _cells(self, name: str) -> dict[str, list[tuple[int, str]]]:
-        """The different texts of a column with their place in it, by their first word.
+        """Return the distinct texts of a column, with their index, by their first word.
 
         Those of a script without spaces stand together, under an empty one.
         """
@@ -178,13 +174,13 @@ class _Columns:
         return found
 
     def different(self, name: str, condition: str = "IS NOT NULL", most: int = -1) -> list[Any]:
-        """The different cells of a column that meet a condition."""
+        """Return the distinct cells of a column that meet a condition."""
         one = quoted(name)
         query = f"SELECT DISTINCT {one} FROM t WHERE {one} {condition} LIMIT {most}"
         return [row[0] for row in self.table.rows(query)]
 
     def _is_key(self, name: str) -> bool:
-        """Whether it tells rows apart, so that it is not reckoned with: whole, all different."""
+        """Return whether a column looks like a key (all different whole numbers): not summed."""
         one = quoted(name)
         broken = f"sum({one} <> round({one}))" if self.numbers[name] else "0"
         query = f"SELECT count(*), count(DISTINCT {one}), {broken} FROM t"
@@ -192,12 +188,12 @@ class _Columns:
         return rows > FEW and rows == different and not broken
 
     def count(self, conditions: Sequence[str]) -> int:
-        """How many rows meet all conditions."""
+        """Count the rows that meet all conditions."""
         return self.table.rows(f"SELECT count(*) FROM t{_where(conditions)}")[0][0]
 
 
 def of_table(table: _Columns, path: str, question: Question) -> Asked:
-    """What a question asks of a table; nothing where nothing of it is named."""
+    """Match a question with a table; the result has no queries if nothing matches."""
     asked = Asked(of_name=len(question.own.found_in(path.rpartition("/")[2])))
     of, telling = words(question.text), question.own.telling
     said, folded = f" {' '.join(of)} ", fold(question.text)
@@ -230,7 +226,7 @@ def of_table(table: _Columns, path: str, question: Question) -> Asked:
 
 
 def _meant(text: str, question: Question, said: str, folded: str) -> int:
-    """Whether a question names a cell, and how surely: the letters that say so; 0 if not."""
+    """Return how many letters of a question name a cell; 0 if it does not name it."""
     if len(text) <= 4 and text.isupper():  # a code, which may be a word otherwise
         there = text in question.text
         return 4 if there and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", question.text) else 0
@@ -288,7 +284,7 @@ def _where(conditions: Sequence[str]) -> str:
 
 
 def of_files(paths: Collection[str], folder: str, question: Question) -> str:
-    """How many files a folder has, with those below it, where that is asked; else an empty text.
+    """Return how many files are in a folder, recursively, if the question asks; else "".
 
     Args:
         paths: of all files.
@@ -302,7 +298,7 @@ def of_files(paths: Collection[str], folder: str, question: Question) -> str:
     ends = tuple(f".{one}" for one in _ENDINGS.get(kind, (kind,)))
     of_kind = [path for path in below if path.casefold().endswith(ends)] if kind else below
     if not of_kind and (found["kind"] or found["zh"]):
-        return ""  # what kind that is cannot be told
+        return ""  # the kind is unknown
     of, what = (of_kind, f" {', '.join(ends)}") if of_kind and kind else (below, "")
     above = sum("/" not in path.removeprefix(f"{folder}/") for path in of)
     where = "this folder" if folder == "." else folder
@@ -313,7 +309,7 @@ def of_files(paths: Collection[str], folder: str, question: Question) -> str:
 
 
 def of_lines(texts: Mapping[str, Text], question: Question, folder: str) -> Sequence[Arguments]:
-    """The counts of lines that a question asks for, in the file that has most of its words.
+    """Return the line counts that a question asks for, in the file that best matches it.
 
     They are of what is asked how many of there are, or of what a file that is named is made of. A
     figure that stands in a line is none of them: "how many workers does nginx start".
@@ -344,7 +340,7 @@ def of_lines(texts: Mapping[str, Text], question: Question, folder: str) -> Sequ
     counted: list[dict[str, object]] = []
     for one in said[path]:
         asked = any_line or any(word.startswith(part) for part in one.split() for word in what)
-        if one.isdigit():  # it counts where it stands alone
+        if one.isdigit():  # it counts as a number of its own
             counted.append({"pattern": rf"\b{one}\b", "regex": True})
         elif asked and (folder or folded.count(one) >= MANY):  # fewer stand among the best lines
             counted.append({"pattern": one})
@@ -358,7 +354,7 @@ def of_lines(texts: Mapping[str, Text], question: Question, folder: str) -> Sequ
 
 
 def _counted(question: Question) -> Sequence[str] | None:
-    """The words of what is asked how many of there are; none: any; None: that is not asked."""
+    """Return the words of what a question counts: empty for any lines, None for no count."""
     if _OFTEN.search(question.text):
         return ()
     if not (found := _HOW_MANY.search(question.text)):
@@ -369,12 +365,12 @@ def _counted(question: Question) -> Sequence[str] | None:
 
 
 def phrases_in(path: str, text: Text, question: Question) -> list[str]:
-    """The longest runs of the question's words that a text has; of those as long, the rare ones."""
+    """Return the longest runs of question words in a text; among equals, the rarest."""
     said, folded = list(question.own.weights), fold(text.whole)
     telling = set(question.own.telling) - set(words(path))
 
     def form(part: Sequence[str]) -> str:
-        """How the text has some words in a row: as they are, or one of them in another form."""
+        """Return the form in which the text has a run of words, exact or stemmed; else ""."""
         if not {part[0], part[-1]} <= telling:
             return ""
         whole = " ".join(part)

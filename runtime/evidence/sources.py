@@ -1,4 +1,4 @@
-"""Where an answer's facts stand in what was read: by code, no model.
+"""Find where an answer's facts are in what was read: by code, without a model.
 
 A fact is supported by a line that has it and that also carries what the question asks about: its
 words, where those of its file's name and of what it stands under (a section, a key, the names of
@@ -48,7 +48,7 @@ class Read(NamedTuple):
     path: str
     text: str
     counted: bool = False
-    """Whether it says itself what is asked about, as what a tool has counted does."""
+    """Whether the text names the topic of the question itself, as a tool's count does."""
 
 
 class Source(NamedTuple):
@@ -61,39 +61,36 @@ class Source(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it stands, as ``path:line``."""
+        """Return the location, as ``path:line``."""
         return f"{self.path}:{self.line}" if self.line else self.path
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found of an answer's facts.
-
-    Attributes:
-        sources: of each fact that is supported, in the order of the answer.
-        unsupported: the facts that no line carries together with what is asked about.
-        stated: those of them that do not just say where something stands.
-        lines: that support the facts.
-        best: the lines that carry most of the question.
-    """
+    """The result of checking an answer's facts."""
 
     sources: tuple[Source, ...] = ()
+    """The source of each supported fact, in the order of the answer."""
     unsupported: tuple[str, ...] = ()
+    """The facts that no line has together with the topic of the question."""
     stated: tuple[str, ...] = ()
+    """Those of them that are more than the number of a line."""
     lines: tuple[Line, ...] = ()
+    """The lines that support the facts."""
     best: tuple[Line, ...] = ()
+    """The lines that match the question best."""
 
 
 def check(
     answer: str, question: str, reads: Iterable[Read], earlier: Sequence[str] = ()
 ) -> Checked:
-    """Look the facts of an answer up in what was read.
+    """Check the facts of an answer against what was read.
 
     Args:
-        answer: as it was given.
-        question: what was asked: what it says itself is no fact to be looked up.
+        answer: the answer.
+        question: the question: facts that it contains itself are not checked.
         reads: results, the oldest first.
-        earlier: what was said before, questions and answers, the newest last.
+        earlier: previous questions and answers, the newest last.
     """
     said = Line("", 0, "\n".join([question, *earlier]))
     asked = read(question, earlier)
@@ -118,7 +115,7 @@ def check(
 
 
 def _carrier(ranked: Sequence[Line], fact: Fact, need: Mapping[bool, float]) -> Line | None:
-    """The line that supports a fact, of lines by what they carry."""
+    """Return the first of the ranked lines that supports a fact; None if none does."""
     for line in ranked:
         if (line.counted or line.score >= need[line.listed]) and has(line, fact):
             return line
@@ -132,9 +129,9 @@ def _carrier(ranked: Sequence[Line], fact: Fact, need: Mapping[bool, float]) -> 
 
 
 def _lines(reads: Iterable[Read], *, counts: bool) -> Iterator[Line]:
-    """The lines of results, those of a file each once.
+    """Yield the lines of results, each line of a file once.
 
-    counts: whether what is said of a file's length answers the question.
+    counts: whether a note on a file's length answers the question.
     """
     files: dict[str, dict[int, str]] = {}
     for one in reads:
@@ -157,7 +154,7 @@ def _lines(reads: Iterable[Read], *, counts: bool) -> Iterator[Line]:
 
 
 def _of_file(path: str, numbered: Sequence[tuple[int, str]]) -> Iterator[Line]:
-    """Lines of a file, with what they stand under."""
+    """Yield lines of a file, with the headings above each."""
     parents = Text("\n".join(text for _, text in numbered)).parents
     header = numbered[0][1] if path.endswith((".csv", ".tsv")) and numbered[0][0] == 1 else ""
     chain: list[str] = []
@@ -196,7 +193,7 @@ def _score(lines: Sequence[Line], terms: Terms) -> dict[bool, float]:
 
 
 def _is_keyed(text: str, terms: Terms) -> bool:
-    """Whether a line is a key and its value, and the question has all words of the key."""
+    """Return whether a line is a key and its value, and the question has the whole key."""
     if (found := _KEY.match(text)) is None:
         return False
     key = found[1] or found[2]

@@ -26,7 +26,7 @@ _MANY = re.compile(r"(?<=\d)s$")  # 404s
 _QUOTED = re.compile('["“„«`「]([^"”“»`」\n]{2,80})["”“»`」]')
 
 STEM, SHORT = 4, 3
-"""Letters that the start of a word must have to stand for it; that an abbreviation has."""
+"""Minimum letters of a stem, and of an abbreviation."""
 
 # What any question is made of, in a few languages. These words count little, so a list that lacks
 # a language costs some precision there, and nothing else.
@@ -58,7 +58,7 @@ Weights = dict[str, float]
 
 
 def fold(text: str) -> str:
-    """The text in lower case, without accents; its lines stay its lines."""
+    """Fold a text to lower case without accents; line breaks do not change."""
     if text.isascii():
         return text.lower()
     bare = unicodedata.normalize("NFKD", text)
@@ -68,30 +68,30 @@ def fold(text: str) -> str:
 
 
 def with_parts(text: str) -> str:
-    """The text with the words of each name in camel case behind it."""
+    """Append to each camel-case name in a text its separate words."""
     if text.islower():
         return text
     return _CAMEL.sub(lambda found: f"{found[0]} {_HUMP.sub(' ', found[0])}", text)
 
 
 def indexed(text: str) -> str:
-    """What an index gets of a text: words with spaces, one by one where a script has none."""
+    """Prepare a text for the index: folded, with spaces in scripts that have none."""
     text = fold(with_parts(text))
     return text if text.isascii() else _DENSE_SIGN.sub(r" \1 ", text)
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, folded; those of scripts without spaces in runs."""
+    """Split a text into folded words; scripts without spaces yield whole runs."""
     return WORD.findall(fold(with_parts(text)))
 
 
 def is_dense(word: str) -> bool:
-    """Whether a word is of a script without spaces."""
+    """Return whether a word is of a script without spaces."""
     return not word.isascii() and _DENSE_SIGN.match(word) is not None
 
 
 def is_whole(compound: str, folded: str) -> bool:
-    """Whether a folded text has a compound as a whole: 7.0 is neither 7.0.1 nor 17.0."""
+    """Return whether a folded text has a compound as a whole: 7.0 is not 7.0.1 or 17.0."""
     at = folded.find(compound)
     while at >= 0:
         end = at + len(compound)
@@ -105,7 +105,7 @@ def is_whole(compound: str, folded: str) -> bool:
 
 
 def stem(word: str) -> str:
-    """The start of a word that its other forms have in any language that changes the ends."""
+    """Return the stem of a word: the start that its inflected forms share in most languages."""
     if len(word) < STEM or not word.isalpha():
         return word
     return word[: max(STEM, -(-len(word) * 7 // 10))]
@@ -113,19 +113,16 @@ def stem(word: str) -> str:
 
 @dataclass(frozen=True)
 class Terms:
-    """What of a question is looked for.
-
-    Attributes:
-        weights: by word (or pair of characters), what it counts before its rarity.
-        compounds: folded texts that are written as one thing, by what they count.
-    """
+    """The search terms of a question."""
 
     weights: Weights
+    """Word (or pair of characters) to weight, before its rarity."""
     compounds: Weights
+    """Folded text that is written as one thing, such as a version or a path, to weight."""
 
     @cached_property
     def telling(self) -> list[str]:
-        """The words that say what is asked about: not those of any question."""
+        """Return the words that identify the topic: not those of any question."""
         return [word for word, weight in self.weights.items() if weight >= 0.3]
 
     @cached_property
@@ -138,7 +135,7 @@ class Terms:
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """By what may stand for a word as its abbreviation, the word: names in files are short."""
+        """Return words by their possible abbreviations: names in files are short."""
         return {
             word[:size]: word
             for word in self.telling
@@ -149,7 +146,7 @@ class Terms:
 
     @cached_property
     def _fits(self) -> Callable[[str], list[tuple[str, float]]]:
-        """The words that one of a text may be, and how well it fits: found once, as words recur."""
+        """Return a cached function: the terms that a word of a text may be, and how well."""
 
         @cache
         def fits(word: str) -> list[tuple[str, float]]:
@@ -167,16 +164,16 @@ class Terms:
 
     @cached_property
     def pairs(self) -> list[str]:
-        """Those of scripts without spaces."""
+        """Return the terms of scripts without spaces."""
         return [word for word in self.weights if is_dense(word)]
 
     @cached_property
     def found_in(self) -> Callable[[str], Weights]:
-        """How well a text has each word: 1 as it is, less in another form or abbreviated."""
+        """Return a cached function that scores each term in a text: 1 exact, less if inflected."""
         return cache(lambda text: self.found_and_first(text)[0])
 
     def found_and_first(self, text: str) -> tuple[Weights, set[str]]:
-        """The same, and those of them that stand at the start, at most behind a mark or keyword."""
+        """Return the scores of `found_in`, and the terms at the start of the text."""
         found: Weights = {}
         first: set[str] = set()
         fits, folded = self._fits, fold(with_parts(text))
@@ -198,7 +195,7 @@ class Terms:
 
 
 def terms(text: str, weight: float = 1.0) -> Terms:
-    """The terms of a question.
+    """Extract the search terms of a question.
 
     Args:
         text: the question.
@@ -208,7 +205,7 @@ def terms(text: str, weight: float = 1.0) -> Terms:
     for word in words(text):
         word = _MANY.sub("", word)
         if is_dense(word):
-            # A run has no words that could be told, so each pair in it may be one.
+            # A run has no visible word boundaries, so each pair in it may be a word.
             parts = [word[i : i + 2] for i in range(max(len(word) - 1, 1))]
             for part in parts:
                 common = sum(sign in _COMMON_DENSE for sign in part) / len(part)
@@ -225,7 +222,7 @@ def terms(text: str, weight: float = 1.0) -> Terms:
 
 
 def joined(first: Terms, *others: Terms) -> Terms:
-    """All terms; of those that several have, the largest weight."""
+    """Merge terms; a term that several have gets the largest weight."""
     weights, compounds = dict(first.weights), dict(first.compounds)
     for other in others:
         for into, more in ((weights, other.weights), (compounds, other.compounds)):

@@ -22,7 +22,7 @@ _PEOPLE = ("Ana", "Ben", "Chloe", "Deniz")
 
 
 def office() -> dict[str, bytes]:
-    """Eight files: three csv (one German), a tsv, JSON lines, ini, and two texts."""
+    """Build eight files: three csv (one German), a tsv, JSON lines, ini, and two texts."""
     files = {
         "customers.csv": _table(",", ("id", "name", "city", "country"), _CUSTOMERS),
         "invoices.csv": _invoices(),

@@ -21,7 +21,7 @@ _CALM = (
 
 
 def shop() -> dict[str, bytes]:
-    """Six logs, of 240 to 20,000 lines."""
+    """Build six logs, of 240 to 20,000 lines."""
     files = {
         "nginx/access.log": _access(),
         "nginx/error.log": _nginx_error(),

@@ -1,4 +1,4 @@
-"""Folders whose texts stand in a file beside this one; what is long in them is made here."""
+"""Folders whose texts come from a file next to this one; long content is generated here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SERVICES = (
 
 
 def _texts(name: str) -> dict[str, str]:
-    """The files of ``NAME.txt``: each begins with a line of its path."""
+    """Read the files of ``NAME.txt``: each begins with a line of its path."""
     found: dict[str, list[str]] = {}
     path = ""
     for line in Path(__file__).with_name(f"{name}.txt").read_text("utf-8").splitlines(True):
@@ -31,12 +31,12 @@ def _bytes(files: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def pi() -> dict[str, bytes]:
-    """A small computer at home: five files, none longer than fourteen lines."""
+    """Build a small computer at home: five files, none longer than fourteen lines."""
     return _bytes(_texts("pi"))
 
 
 def host() -> dict[str, bytes]:
-    """A folder like /etc of a mail and file server; `services` is the long one."""
+    """Build a folder like /etc of a mail and file server; `services` is the long one."""
     rng = random.Random(51)
     services, port = ["# name  port/protocol"], 7
     for name in _SERVICES.split():
@@ -47,7 +47,7 @@ def host() -> dict[str, bytes]:
 
 
 def kanban() -> dict[str, bytes]:
-    """A small project; the bundle and its dependencies are long, dull and in .gitignore."""
+    """Build a small project with a long, ignored bundle and dependencies."""
     bundle = [f"var m{n}=function(t){{return t*{n}+port8750}};" for n in range(900)]
     files = _texts("kanban") | {"dist/board.js": "\n".join(bundle) + "\n// TODO generated\n"}
     for name in ("esbuild", "typescript", "ws", "csstype", "tslib"):
@@ -58,7 +58,7 @@ def kanban() -> dict[str, bytes]:
 
 
 def werkstatt() -> dict[str, bytes]:
-    """A workshop's notes, settings and a log, in German."""
+    """Build a workshop's notes, settings and a log, in German."""
     calm = ("Kompressor: Druck {n} bar", "Tor geöffnet, Karte {n}", "Heizung: Vorlauf {n} Grad")
     odd = {
         188: "SCHWERWIEGEND Sicherung: Zielplatte /mnt/platte2 ist voll, Abbruch nach 412 Dateien",
@@ -68,7 +68,7 @@ def werkstatt() -> dict[str, bytes]:
 
 
 def clinica() -> dict[str, bytes]:
-    """A clinic's notes, settings and a log, in Spanish."""
+    """Build a clinic's notes, settings and a log, in Spanish."""
     calm = ("agenda: cita {n} confirmada", "laboratorio: resultado {n} recibido")
     odd = {
         97: "GRAVE laboratorio: lab.example.org rechaza la conexión, 14 resultados en espera",
@@ -79,7 +79,7 @@ def clinica() -> dict[str, bytes]:
 
 
 def shipu() -> dict[str, bytes]:
-    """A kitchen's notes, settings and a log, in Chinese."""
+    """Build a kitchen's notes, settings and a log, in Chinese."""
     calm = ("热水器:水温 {n} 度", "订单:第 {n} 号已出餐", "备份:复制了 {n} 个文件")
     odd = {
         144: "严重 备份:目录 /data/beifen 不可写,跳过 37 个文件",

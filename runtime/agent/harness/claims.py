@@ -1,6 +1,6 @@
-"""A claim to have changed something, in a turn in which no call did, is not taken once.
+"""Reject, once, a claim to have changed something in a turn without a call that did.
 
-Why: small models say that a file was written and have called nothing, and their user goes on in
+Why: small models say that a file was written and have called nothing, and their user continues in
 good faith (amd/gaia#4010, hermes-agent#9400). Or they show the call that would do the task, and
 do not make it.
 """
@@ -72,13 +72,13 @@ class Claims(Policy):
 
 
 def _shows(answer: str, tools: set[str]) -> bool:
-    """Whether an answer shows a call of a tool, as JSON."""
+    """Return whether an answer shows a call of a tool, as JSON."""
     names = "|".join(map(re.escape, tools))
     return re.search(rf'"name"\s*:\s*"(?:{names})"', answer) is not None
 
 
 def _acted(messages: Sequence[Message], acting: set[str]) -> bool:
-    """Whether a call since the question has done something."""
+    """Return whether a call since the question has changed something."""
     for message in reversed(messages):
         if message.role == "user" and not message.by:
             return False

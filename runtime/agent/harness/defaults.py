@@ -36,7 +36,7 @@ Given = bool | Mapping[str, object] | Harness | None
 
 
 def harness_of(given: Given, engine: Engine | RemoteEngine, *, grounded: bool = False) -> Harness:
-    """The harness of one conversation.
+    """Return the harness of one conversation.
 
     By default a model on a server has none, since nothing is known here of what it was trained on,
     and neither has one whose file declares the forms of its answers: it was trained on the bare
@@ -83,7 +83,7 @@ def harness_of(given: Given, engine: Engine | RemoteEngine, *, grounded: bool = 
 
 
 def checked(given: object) -> dict[str, Any]:
-    """All settings, those that were given in place of the defaults.
+    """Return all settings: the given ones, and defaults for the rest.
 
     Raises:
         SettingError: see `harness_of`.

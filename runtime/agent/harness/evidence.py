@@ -1,11 +1,11 @@
-"""Evidence first: before a question is put to the model, the runtime looks for what answers it.
+"""Evidence first: before the model gets a question, the runtime searches for the answer.
 
 Why: small models do not look, or look in the wrong place. The same models that got 4 of 38
 questions right by calling tools themselves got 25 and 35 right when evidence lay before them.
 It costs no pass of the model, so the answer is also sooner there.
 
-The results stand in the conversation as those of ordinary calls. The best lines, and what is not
-there, stand again right before the question: what is far from it is forgotten.
+The results are in the conversation as those of ordinary calls. The best lines, and what is not
+there, come again right before the question: what is far from it is forgotten.
 """
 
 from __future__ import annotations
@@ -46,15 +46,12 @@ ACT = "{question}\nDo it with the tools, or answer if it is a question, briefly 
 
 @dataclass(slots=True)
 class EvidenceFirst(Policy):
-    """Look first; see the module.
-
-    Attributes:
-        tokens: budget of the evidence.
-        best: lines of it that stand again before the question, at most.
-    """
+    """Look first; see the module."""
 
     tokens: int
+    """Budget of the evidence."""
     best: int
+    """Maximum number of lines that are repeated before the question."""
     name = "evidence"
     _gatherer: Gatherer | None = field(init=False, default=None)
 
@@ -90,26 +87,26 @@ class EvidenceFirst(Policy):
         again = Message(
             "user", _told(found, context.question, self.best, reads=reads), by="harness"
         )
-        # A small model goes on calling where it sees calls. What was found mostly holds the answer,
+        # A small model keeps calling where it sees calls. What was found mostly holds the answer,
         # so it answers first; not where it has to act, or nothing was found.
         enough = reads and bool(found.best or found.missing or found.reckoned or found.files)
         if reads or not found.acts:
             return Decision(
                 looked=tuple(looked), messages=(again,), calls="none" if enough else None
             )
-        # A task that is only told about is not done. It has been looked, so the first call acts.
+        # A task that is only described is not done. The evidence is there, so the first call acts.
         acts = frozenset(tool.name for tool in context.tools if tool.effect != "read")
         tools = acts - _unfit(context.question) if found.best or found.named else frozenset[str]()
         return Decision(tuple(looked), (again,), calls="required", tools=tools)
 
     def gatherer(self, files: Workspace, permissions: Permissions) -> Gatherer:
-        """What looks at a folder; made once for the same one."""
+        """Return the gatherer of a workspace, made once for the same one."""
         if self._gatherer is None or self._gatherer.workspace is not files:
             self._gatherer = Gatherer(files, permissions)
         return self._gatherer
 
     def after_result(self, context: Context, call: ToolCall, result: str) -> Decision | None:
-        """The task again where something was changed; see `Policy.after_result`."""
+        """Repeat the task after a change; see `Policy.after_result`."""
         acted = next(
             (tool.effect != "read" for tool in context.tools if tool.name == call.name), False
         )
@@ -126,13 +123,13 @@ class EvidenceFirst(Policy):
 
 
 def _unfit(task: str) -> set[str]:
-    """Tools that a task does not ask for: small models delete a file to change a line of it."""
+    """Return tools that do not fit a task: small models delete a file to change a line."""
     asked = read(task)
     return {name for name, fits in (("delete", asked.removes), ("move", asked.moves)) if not fits}
 
 
 def _told(found: Evidence, question: str, most: int, *, reads: bool) -> str:
-    """What stands right before the answer.
+    """Render the evidence that comes right before the answer.
 
     most: of the best lines. reads: whether the tools only read; else it may be a task.
     """
@@ -157,7 +154,7 @@ def _told(found: Evidence, question: str, most: int, *, reads: bool) -> str:
 
 
 def _computed(call: Call) -> str:
-    """What a call reckons, as a small model reads it: each figure beside its name."""
+    """Render a computed result for a small model: each figure next to its name."""
     given, path = call.arguments, call.arguments["path"]
     lines = call.result.split("\n")
     if "query" not in given:
@@ -172,6 +169,6 @@ def _computed(call: Call) -> str:
 
 
 def _read(messages: Sequence[Message]) -> list[str]:
-    """Files that were read, the newest last."""
+    """Return the paths of files that were read, the newest last."""
     calls = [call for message in messages for call in message.calls if call.name == "read_file"]
     return [path for call in calls if isinstance(path := call.arguments.get("path"), str)]

@@ -2,7 +2,7 @@
 
 Why: a very small model copies what it has seen done. Four took Qwen2.5-Coder-0.5B from 8 to 11 of
 20 natural questions, but cost elsewhere: `doctor --agent` finds out whether they pay for a file.
-They stand in the constant prefix, which is kept on disk.
+They are in the constant prefix, which is cached on disk.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ Answer: It is not there: no line says it."""
 
 
 def with_examples(system: str) -> str:
-    """A system message with the examples behind it, once."""
+    """Append the examples to a system message, once."""
     return system if EXAMPLES in system else f"{system}\n\n{EXAMPLES}".strip()

@@ -1,4 +1,4 @@
-"""Grounded answers: a fact that no line carries is not taken; the model extracts once more.
+"""Grounded answers: reject a fact that no line supports; the model extracts once more.
 
 Why: small models state a true value of another key, or one that stands nowhere, as readily as the
 right one. From the cited lines alone they mostly find it, or say that it is not there. The second
@@ -31,13 +31,10 @@ AGAIN = (
 
 @dataclass(slots=True)
 class Grounded(Policy):
-    """Hold answers to what was read; see the module.
-
-    Attributes:
-        looks: whether the harness looks by itself: where it has not, the question needs no file.
-    """
+    """Hold answers to what was read; see the module."""
 
     looks: bool
+    """Whether the harness gathers evidence: if it found none, the question needs no file."""
     name = "grounded"
     holds = True
     _turn: int = field(init=False, default=0)
@@ -75,20 +72,20 @@ class Grounded(Policy):
 
 
 def _shown(lines: Sequence[Line]) -> str:
-    """Lines with their places, each once."""
+    """Render lines with their locations, without duplicates."""
     return "\n".join(dict.fromkeys(f"{one.path}:{one.number}: {one.text}" for one in lines))
 
 
 def checked(
     answer: str, question: str, messages: Sequence[Message], reads: Sequence[Read]
 ) -> Checked:
-    """Where the facts of an answer stand; nothing is looked up where nothing was read."""
+    """Check the facts of an answer against what was read."""
     asked = [one.content for one in messages if one.role == "user" and not one.by]
     return check(answer, question, reads, [one for one in asked if one != question])
 
 
 def reads_of(messages: Sequence[Message], tools: ToolSet) -> list[Read]:
-    """What was read in a conversation: the results of its calls.
+    """Return what was read in a conversation: the results of its calls.
 
     What an acting tool was called with counts as read: an answer may say what was done.
     """

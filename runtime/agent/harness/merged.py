@@ -40,27 +40,27 @@ class Harness:
         self.policies, self.settings = tuple(policies), dict(settings or {})
         self.sources, self.note = sources, note
         self.holds = any(one.holds for one in self.policies)
-        """Whether an answer is told only once it is taken."""
+        """Whether an answer is shown only once it is accepted."""
         self._next: list[Decision] = []
 
     def before_turn(self, context: Context) -> Decision:
-        """What holds for the next reply, with what was decided after the last results."""
+        """Decide for the next reply, with what was decided after the last results."""
         held, self._next = self._next, []
         return merged([*held, *self._asked(lambda one: one.before_turn(context))])
 
     def after_reply(self, context: Context, reply: Reply) -> Decision:
-        """What is decided about a reply without whole calls; its `calls` hold for the next one."""
+        """Decide about a reply without whole calls; its `calls` apply to the next reply."""
         found = merged(self._asked(lambda one: one.after_reply(context, reply)))
         if found.calls is not None:
             self._next.append(Decision(calls=found.calls))
         return found
 
     def after_result(self, context: Context, call: ToolCall, result: str) -> None:
-        """Let policies see a result; what they decide holds for the next reply."""
+        """Pass a result to the policies; their decisions apply to the next reply."""
         self._next += self._asked(lambda one: one.after_result(context, call, result))
 
     def close(self) -> None:
-        """Let go of what the policies hold."""
+        """Close all policies."""
         for one in self.policies:
             one.close()
 
@@ -69,7 +69,7 @@ class Harness:
 
 
 def merged(decisions: Iterable[Decision]) -> Decision:
-    """Several decisions as one; see `Harness` for the rule."""
+    """Merge decisions into one; see `Harness` for the rule."""
     found = list(decisions)
     choices: list[CallChoice] = [one.calls for one in found if one.calls is not None]
     return Decision(

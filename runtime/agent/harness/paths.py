@@ -31,13 +31,10 @@ _PATH = re.compile(r"/|\w\.\w")
 
 @dataclass(slots=True)
 class ExistingPaths(Policy):
-    """Hold paths to those of the folder; see the module.
-
-    Attributes:
-        evidence: the policy that looks first, if it is on: both see the same catalog.
-    """
+    """Hold paths to those of the folder; see the module."""
 
     evidence: EvidenceFirst | None = None
+    """The policy that gathers evidence, if it is on: both use the same catalog."""
     name = "paths"
     _catalog: Catalog | None = field(init=False, default=None)
     _written: tuple[object, str] = field(init=False, default=(None, ""))
@@ -79,5 +76,5 @@ class ExistingPaths(Policy):
 
 
 def _root(tool: Tool[..., object]) -> object:
-    """The folder that a tool looks at."""
+    """Return the root folder of a tool's workspace; None if it has none."""
     return getattr(getattr(tool.group, "workspace", None), "root", None)

@@ -1,4 +1,4 @@
-"""What a policy is asked, what it is shown, and what it may decide."""
+"""The interface of a policy: its hooks, what they receive, and what they may decide."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Context:
     step: int
     """Number of the step that comes, from 1 for the question itself."""
     messages: Sequence[Message]
-    """What was said before the question."""
+    """The messages before the question."""
     tools: ToolSet
     permissions: Permissions
     files: Workspace | None
@@ -52,13 +52,13 @@ class Decision:
     looked: tuple[Looked, ...] = ()
     """Calls that were made for the model, in order; their results are evidence."""
     messages: tuple[Message, ...] = ()
-    """What the model is told besides; shown and traced as the harness's, and never evidence."""
+    """Further messages for the model; shown and traced as the harness's, and never evidence."""
     calls: CallChoice | None = None
     """Whether the next reply may be calls, must be, or must not be."""
     tools: frozenset[str] = frozenset()
     """Names of the tools that the next reply may call; all where none is named."""
     bounce: str = ""
-    """Why a reply is not taken as the answer: the model is told so, and is asked once more."""
+    """Why a reply is rejected as the answer: the model gets this reason, and tries once more."""
     answer: str = ""
     """What is the answer in place of the reply, such as that nothing was found."""
     names: Mapping[str, Any] = field(default_factory=dict)
@@ -75,10 +75,10 @@ class Policy:
     name: ClassVar[str] = ""
     """What it is called in errors and reports."""
     holds: ClassVar[bool] = False
-    """Whether no answer is to be told before this policy has taken it, or put another there."""
+    """Whether to withhold an answer until this policy has accepted or replaced it."""
 
     def before_turn(self, context: Context) -> Decision | None:
-        """Decide before the model is asked: the question, and again after each step's results."""
+        """Decide before each model call: after the question, and after each step's results."""
         return None
 
     def after_reply(self, context: Context, reply: Reply) -> Decision | None:
@@ -86,8 +86,8 @@ class Policy:
         return None
 
     def after_result(self, context: Context, call: ToolCall, result: str) -> Decision | None:
-        """Decide after a call of the model's has run; what is decided holds for the next reply."""
+        """Decide after a call of the model has run; the decision applies to the next reply."""
         return None
 
     def close(self) -> None:
-        """Let go of what it holds: the conversation has ended."""
+        """Release resources: the conversation has ended."""

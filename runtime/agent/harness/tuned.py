@@ -16,28 +16,28 @@ from ...files import write_file
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was found for one file.
-
-    Attributes:
-        settings: those that are better than the default; none where the default was.
-        date, version: when, and of which triplepoint.
-        questions: that these settings and the default have answered.
-        rate, low, high: share of right answers with these settings, and its 95 % interval.
-        default_rate: the share with the default.
-    """
+    """What was found for one file."""
 
     settings: Mapping[str, bool | int]
+    """Those that are better than the default; empty if the default was best."""
     date: str
+    """When they were measured."""
     version: str
+    """Of triplepoint."""
     questions: int
+    """How many these settings and the default have answered."""
     rate: float
+    """The share of right answers with these settings."""
     low: float
+    """Of the 95 % interval of the rate."""
     high: float
+    """Of the 95 % interval of the rate."""
     default_rate: float
+    """The share of right answers with the default."""
 
     @property
     def text(self) -> str:
-        """For a person."""
+        """Return a summary for a person."""
         return (
             f"{shown(self.settings)} ({self.rate:.0%} of {self.questions} questions right, "
             f"{self.low:.0%} to {self.high:.0%}; default {self.default_rate:.0%}; {self.date})"
@@ -45,18 +45,18 @@ class Tuned:
 
 
 SHIPPED: dict[str, Tuned] = {}
-"""What was measured here, by SHA-256; what `doctor --agent` has kept counts before it."""
+"""Settings measured here, by SHA-256; those that `doctor --agent` saved take precedence."""
 
 
 def shown(settings: Mapping[str, object]) -> str:
-    """Settings as `--harness` takes them, with commas between."""
+    """Format settings as `--harness` takes them, separated by commas."""
     words = {True: "on", False: "off"}
     told = [f"{n}={words[v] if isinstance(v, bool) else v}" for n, v in settings.items()]
     return ", ".join(told) or "default"
 
 
 def tuned_for(digest: str) -> Tuned | None:
-    """What is known for the file with this SHA-256; None where nothing is, or for no digest."""
+    """Return the tuned settings of the file with this SHA-256; None if there are none."""
     try:
         return Tuned(**json.loads(read_own(place_of(digest))))
     except (OSError, ValueError, TypeError):  # none, damaged, or of another version
@@ -73,5 +73,5 @@ def keep(digest: str, found: Tuned) -> None:
 
 
 def place_of(digest: str) -> Path:
-    """The file that keeps it."""
+    """Return the path of the file that stores them."""
     return user_folder("cache") / "harness" / f"{digest}.json"

@@ -16,7 +16,7 @@ COMMANDS = {
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The commands; `speed` is meant where none is named."""
+    """Declare the commands; `speed` is the default."""
     commands = add_commands(verb, default="speed")
     for name, summary in COMMANDS.items():
         commands.declare(name, summary, f"bench.{name}")

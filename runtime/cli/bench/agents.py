@@ -1,4 +1,4 @@
-"""``triplepoint bench agents N``: recorded agents at once, beside one after another."""
+"""``triplepoint bench agents N``: recorded agents in parallel, compared with in sequence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("gap", "gaps_s"))
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """How many, and of which model."""
+    """Add the options: the number of agents, and the model."""
     bench.add_argument("agents", type=int, metavar="N", help="number of agents")
     add_common_options(bench)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """How many sequences, of which lengths, and of which model."""
+    """Add the options: batch sizes, lengths, and the model."""
     sizes = [1, 2, 4, 8, 16]
     add_numbers(bench, "batch", nargs="?", default=sizes, metavar="B,…", help="sequences per pass")
     add_common_options(bench)
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 @contextmanager
 def _baseline(args: argparse.Namespace, engine: Engine) -> Iterator[Baseline]:
-    """llama.cpp with the same model."""
+    """Yield llama.cpp with the same model loaded."""
     from ...bench.compare import Baseline
 
     with Baseline(args.baseline_python or sys.executable) as baseline:

@@ -1,4 +1,4 @@
-"""The same agents on an engine of this process, with no server in between."""
+"""Benchmark clients on an engine in this process, without a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def engine_client(
     args: argparse.Namespace, output: Output, options: Mapping[str, Any], work: Work
 ) -> Iterator[Callable[[], ChatClient]]:
-    """What makes an agent's client, on an engine that lives as long as this.
+    """Yield a factory of agents' clients; close its engine on exit.
 
     Raises:
         SettingError: the work does not fit its context.
@@ -41,7 +41,7 @@ def engine_client(
 
 
 class EngineClient:
-    """Answers as a server does, by a session of its own for each request."""
+    """A client that answers like a server: each request has its own session."""
 
     def __init__(self, engine: Engine, prompts: Prompts, options: Mapping[str, Any]) -> None:
         from ...engine.sampling.settings import Sampling
@@ -83,4 +83,4 @@ class EngineClient:
             self._session.stop()
 
     def close(self) -> None:
-        """Nothing: sessions are closed with their requests."""
+        """Do nothing: sessions are closed with their requests."""

@@ -1,4 +1,4 @@
-"""The options that several benchmarks have."""
+"""Options shared by several benchmarks."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ BUSY = "other programs slowed the measurement, so these results hold only for a 
 
 
 def add_common_options(bench: argparse.ArgumentParser, *, model: str = DEFAULT_MODEL) -> None:
-    """The engine, how often each is measured, and the form of the table."""
+    """Add the options of the engine, the repetitions and the table's format."""
     add_engine_options(bench, model=model, context=False)
     add_repetitions_option(bench)
     add_format_option(bench, "md", "csv")
 
 
 def add_repetitions_option(bench: argparse.ArgumentParser) -> None:
-    """How often each is measured."""
+    """Add the number of repetitions of each measurement."""
     add_number(bench, "-r", "--repetitions", default=5, help="repetitions of each measurement")
 
 
 def form_of(args: argparse.Namespace) -> Form:
-    """The form that was asked for."""
+    """Return the requested format of the table."""
     return "json" if args.json else args.format
 
 
 def add_length_options(bench: argparse.ArgumentParser) -> None:
-    """Lengths of prompts and of what is decoded."""
+    """Add the lengths of prompts and of decoded replies."""
     add_numbers(bench, "-p", "--n-prompt", default=[512], help="prompt lengths in tokens")
     add_numbers(bench, "-n", "--n-gen", default=[128], help="decode lengths in tokens")
 
 
 def add_depth_option(bench: argparse.ArgumentParser, depths: Sequence[int]) -> None:
-    """Tokens in the KV cache."""
+    """Add the number of tokens already in the KV cache."""
     add_numbers(bench, "-d", "--n-depth", default=depths, help="tokens already in the KV cache")
 
 
 def add_tests_option(bench: argparse.ArgumentParser, what: str = "") -> None:
-    """Rows by name; `what` says which where none is named."""
+    """Add the selection of rows by name; `what` describes the default in the help."""
     bench.add_argument(
         "--tests",
         type=tests,
@@ -55,7 +55,7 @@ def add_tests_option(bench: argparse.ArgumentParser, what: str = "") -> None:
 
 
 def add_baseline_options(bench: argparse.ArgumentParser) -> None:
-    """Another engine beside ours."""
+    """Add the options for a comparison with another engine."""
     bench.add_argument(
         "--compare",
         nargs="?",
@@ -71,7 +71,7 @@ def add_baseline_options(bench: argparse.ArgumentParser) -> None:
 
 
 def tests(text: str) -> list[Case]:
-    """Names of benchmark rows with commas between them."""
+    """Parse names of benchmark rows separated by commas."""
     from ...bench.runner import case_of
 
     try:

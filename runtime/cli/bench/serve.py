@@ -31,7 +31,7 @@ _OF_ENGINE = {
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """How many agents, what they do, and on which server."""
+    """Add the options: the number of agents, their work, and the server."""
     add_numbers(bench, "agents", help="concurrent agents")
     add_engine_options(bench)
     add_format_option(bench, "md", "csv")
@@ -75,7 +75,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Measure and print a row for each number of agents; 1 if no job came to its end."""
+    """Measure and print a row for each number of agents; return 1 if no job completed."""
     _check(args)
     columns = [Column("agents", 6), Column("jobs/h", 7)]
     columns += [Column(f"{name} {q}", 12) for name, _, _ in TIMES for q in ("p50", "p99")]
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options of what is not started.
+    """Refuse options of a server or an engine that this run does not start.
 
     Raises:
         SettingError: one was given.
@@ -135,7 +135,7 @@ def _work(args: argparse.Namespace, agents: int, seed: int) -> Work:
 
 
 def _recorded_pauses() -> tuple[float, ...]:
-    """Seconds that tools took in the recorded runs of agents."""
+    """Return the durations of tool calls in recorded runs, in seconds."""
     from ....errors import TraceError
     from ...replay import examples
     from ...replay.workload import chosen_run, work_items
@@ -151,7 +151,7 @@ def _recorded_pauses() -> tuple[float, ...]:
 
 @contextmanager
 def _client(args: argparse.Namespace, output: Output, work: Work) -> Iterator[Any]:
-    """What makes an agent's client; a server of its own lives as long as this."""
+    """Yield a factory of agents' clients; on exit, stop the server if this started it."""
     from ...bench.load_client import HttpClient, model_of
 
     # Words that are drawn do not repeat themselves, so that no server can draft them.

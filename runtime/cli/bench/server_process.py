@@ -1,4 +1,4 @@
-"""A server in a process of its own, for as long as it is measured."""
+"""A server in its own process, for the duration of a benchmark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARALLEL = 32
 
 @contextmanager
 def running(args: argparse.Namespace, output: Output, work: Work) -> Iterator[str]:
-    """A server with the model and options of `args`; its address.
+    """Start a server with the model and options of `args`, yield its URL, and stop it.
 
     Raises:
         EngineError: it did not start.
@@ -82,7 +82,7 @@ def _check_room(url: str, work: Work) -> None:
 
 
 def _serve(args: argparse.Namespace, models: dict[str, str], out: Connection) -> None:
-    """Serve until SIGTERM, in a process that does nothing else."""
+    """Serve until SIGTERM; the main function of the server's process."""
     from ...serve.app.run import serve
     from ...serve.settings import Limits, ServerSettings
 
@@ -105,7 +105,7 @@ def _serve(args: argparse.Namespace, models: dict[str, str], out: Connection) ->
 
 
 def leave_out(engine: Engine, without: Any) -> None:
-    """Have an engine do without some of what makes it share itself well."""
+    """Disable the named scheduling features of an engine, for comparison."""
     scheduler = engine.core.scheduler
     if "deadline" in without:
         scheduler.deadline_s = math.inf

@@ -1,4 +1,4 @@
-"""``triplepoint bench``: a model's speed, and beside llama.cpp's; its commands measure more."""
+"""``triplepoint bench``: a model's speed, also compared with llama.cpp."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Which rows, of which model, and beside what."""
+    """Add the options: rows, model, and the engine to compare with."""
     add_common_options(verb)
     add_length_options(verb)
     add_depth_option(verb, [0])
@@ -39,7 +39,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Measure and print; a row is printed as soon as it is known."""
+    """Measure and print each row as soon as it is known."""
     form = form_of(args)
     from ...bench.runner import cases
 
@@ -105,7 +105,7 @@ def _speed_values(engine: Engine, result: Result) -> tuple[dict[str, Any], dict[
 
 
 def _breakdown(output: Output, results: Sequence[Result]) -> None:
-    """A second table: what the threads' time of each row went into."""
+    """Print a second table: the shares of the threads' time in each row."""
     from ...bench.runner import PARTS
 
     columns: list[Column[Any]] = [Column("test", 15), *(Column(part, 9) for part in PARTS)]
@@ -177,7 +177,7 @@ def _match_values(engine: Engine, peer: str, match: Pair) -> tuple[dict[str, Any
 
 
 def _about(engine: Engine, case: Case) -> dict[str, Any]:
-    """What was measured, under llama-bench's names."""
+    """Return the model, machine and test of a row, under llama-bench's names."""
     model = engine.model
     return {
         "model_filename": str(model.path),
@@ -197,7 +197,7 @@ def _about(engine: Engine, case: Case) -> dict[str, Any]:
 
 
 def _samples(result: Result) -> dict[str, Any]:
-    """What only JSON has: every repetition."""
+    """Return the fields that only JSON has: every repetition."""
     return {
         "samples_ns": [round(seconds * 1e9) for seconds in result.seconds],
         "samples_ts": result.rates,
@@ -206,7 +206,7 @@ def _samples(result: Result) -> dict[str, Any]:
 
 
 def _spent(result: Result) -> dict[str, float]:
-    """The shares of our threads' time."""
+    """Return the shares of our threads' time, by field name."""
     return {f"share_{part}": share for part, share in result.spent.items()}
 
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
-    """Which run, and on which model."""
+    """Add the options: the run, and the model."""
     bench.add_argument("trace", metavar="TRACE", help=TRACE)
     add_common_options(bench, model="default: the recorded one")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Do the work so many times and print a row for each phase, then the sums."""
+    """Repeat the recorded work and print a row for each phase, then the sums."""
     from statistics import median
 
     from ....traces.timeline import duration

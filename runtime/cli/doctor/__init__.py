@@ -1,4 +1,4 @@
-"""``triplepoint doctor``: this machine, what is set, and what is kept on disk."""
+"""``triplepoint doctor``: this machine, the settings, and the files on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMANDS = {
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The commands; `check` is meant where none is named."""
+    """Declare the commands; `check` is the default."""
     commands = add_commands(verb, default="check")
     for name, summary in COMMANDS.items():
         commands.declare(name, summary, f"doctor.{name}")

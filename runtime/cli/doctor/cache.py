@@ -1,4 +1,4 @@
-"""``triplepoint doctor cache``: list what is kept, and remove what comes back by itself."""
+"""``triplepoint doctor cache``: list the files on disk, and remove the caches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Whether it is listed or removed, and what of it."""
+    """Add the options: list or clean, and which caches."""
     verb.add_argument(
         "action",
         nargs="?",
@@ -32,7 +32,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """List; for ``clean``, ask and remove."""
+    """List the caches; for ``clean``, confirm and remove them."""
     from .disk_usage import disk_usage
 
     everything = disk_usage()

@@ -32,7 +32,7 @@ _PACKAGES = (
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """What is measured."""
+    """Add the options that select what is measured."""
     which = verb.add_mutually_exclusive_group()
     add_switch(which, "--measure", help="measure the limits again, also by number of threads")
     add_switch(
@@ -48,7 +48,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Gather and print."""
+    """Gather the reports and print them."""
     if args.agent:
         from .tune import run as tune
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def target_report() -> dict[str, Any]:
-    """The CPU target in use, and for each known one of this architecture what it lacks here."""
+    """Return the CPU target in use, and the features that each other target lacks here."""
     from ....jit import targets
 
     chosen = targets.chosen()
@@ -102,7 +102,7 @@ def target_report() -> dict[str, Any]:
 
 
 def machine_report(target: str, threads: int | None, *, remeasure: bool) -> dict[str, Any]:
-    """The CPU and its measured limits; half a second when they are not known yet."""
+    """Return the CPU and its limits; measure them, in half a second, if they are not cached."""
     from ....jit.compile import Library
     from ....jit.pool import Pool
     from ....jit.targets import resolve
@@ -119,7 +119,7 @@ def machine_report(target: str, threads: int | None, *, remeasure: bool) -> dict
 
 
 def sweep_report(target: str, threads: int | None, *, remeasure: bool) -> ThreadSweep | None:
-    """The limits by number of threads: measured if asked for, else as they were kept, if so."""
+    """Return the limits by number of threads: measured on request, else from the cache, if any."""
     from ....jit.compile import Library
     from ....jit.targets import resolve
     from ...physics import thread_sweep
@@ -137,7 +137,7 @@ def sweep_report(target: str, threads: int | None, *, remeasure: bool) -> Thread
 
 
 def tuning_report(target: str, threads: int | None) -> dict[str, Any]:
-    """What of the way passes are run depends on the machine alone, and why."""
+    """Return the execution policy that depends on the machine alone, and the reasons for it."""
     from ....jit.compile import Library
     from ....jit.pool import Pool
     from ....jit.targets import resolve
@@ -152,7 +152,7 @@ def tuning_report(target: str, threads: int | None) -> dict[str, Any]:
 
 
 def _measure_tiles(library: Library, threads: int | None) -> None:
-    """Whether other register tiles are faster here; engines that are loaded from now on know."""
+    """Measure the fastest register tiles here and save them for engines loaded later."""
     from ....jit.pool import Pool
     from ...physics import machine, register_tiles
 
@@ -161,7 +161,7 @@ def _measure_tiles(library: Library, threads: int | None) -> None:
 
 
 def cache_report() -> list[dict[str, Any]]:
-    """Where files are kept, how many and how large they are."""
+    """Return the path, number and size of the files on disk, by kind."""
     from .disk_usage import disk_usage
 
     return [
@@ -171,7 +171,7 @@ def cache_report() -> list[dict[str, Any]]:
 
 
 def version_report() -> dict[str, str]:
-    """Versions of what the engine stands on."""
+    """Return the versions of Python, the system and the packages that the engine uses."""
     import platform
     from importlib import metadata
 
@@ -229,7 +229,7 @@ def _show_machine(output: Output, machine: dict[str, Any]) -> None:
 
 
 def _doubt(machine: dict[str, Any]) -> str:
-    """How far the limits were disturbed, and what becomes of that."""
+    """Describe how far the limits were disturbed, and when they are measured again."""
     from ...physics.machine import DOUBT, DOUBTFUL_SAMPLES
 
     spread, waited = (max(machine[name].values()) for name in ("spread", "run_delay"))
@@ -241,7 +241,7 @@ def _doubt(machine: dict[str, Any]) -> str:
 
 
 def _show_sweep(output: Output, found: ThreadSweep) -> None:
-    """A line for each number of threads; in brackets how far apart the repeats were, at most."""
+    """Print a row of limits for each number of threads, with the max spread of the repeats."""
     seen = found.topology
     low, high = seen.mhz
     huge = ", ".join(_size(size) for size in seen.huge_page_bytes) or "none"
@@ -289,7 +289,7 @@ def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:
 
 
 def _show(output: Output, title: str, rows: list[tuple[str, str]]) -> None:
-    """A titled block of names and values."""
+    """Print a titled block of names and values."""
     output.line(title, "bold")
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -297,7 +297,7 @@ def _show(output: Output, title: str, rows: list[tuple[str, str]]) -> None:
 
 
 def _size(count: float) -> str:
-    """Bytes of the hardware, which comes in powers of two; files are told by `size_text`."""
+    """Format a hardware size in powers of two; `size_text` formats sizes of files."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"

@@ -60,5 +60,5 @@ def _settings() -> dict[str, Setting]:
 
 
 def _first(*names: str) -> str | None:
-    """The first of these variables that is set."""
+    """Return the first of these environment variables that is set."""
     return next((name for name in names if os.environ.get(name)), None)

@@ -1,4 +1,4 @@
-"""What triplepoint keeps on disk, by kind: for ``doctor`` and ``doctor cache``."""
+"""The files of triplepoint on disk, by kind: for ``doctor`` and ``doctor cache``."""
 
 from __future__ import annotations
 
@@ -23,25 +23,23 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """A folder or file.
-
-    Attributes:
-        kind: its name in the cache, or ``traces`` or ``models``.
-        what: what is in it.
-        files, nbytes: how many files, and how large they are together.
-        ours: whether it is a cache of ours: it may go at any time and comes back by itself.
-    """
+    """A folder or file on disk."""
 
     kind: str
+    """Its name in the cache, or ``traces`` or ``models``."""
     what: str
+    """A description of its contents."""
     path: Path
     files: int
+    """Number of files."""
     nbytes: int
+    """Total size of the files."""
     ours: bool
+    """Whether it is a cache of ours: it may be removed at any time and is rebuilt."""
 
 
 def disk_usage() -> list[DiskUsage]:
-    """Everything that is kept: our caches, the traces, and the models that were pulled."""
+    """Measure everything on disk: our caches, the traces, and the pulled models."""
     from ...agent.session_store import sessions_folder
     from ...config import config_path
     from ...hub.settings import HubSettings
@@ -73,7 +71,7 @@ def _measured(kind: str, what: str, path: Path, *, ours: bool) -> DiskUsage:
 
 
 def _sizes(path: Path) -> Iterator[int]:
-    """Sizes of the files at and under `path`; links do not count."""
+    """Yield the sizes of the files at and under `path`, without links."""
     if path.is_file():
         yield path.stat().st_size
     for folder, _, names in os.walk(path):

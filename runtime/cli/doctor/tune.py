@@ -17,7 +17,7 @@ from ..output import Output
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Tune, show what was found, and keep it; nothing is written before the end."""
+    """Tune, show the result, and save it; nothing is written before the end."""
     if is_server(choose_model(args)):
         raise SettingError(
             "the model runs on a server, which does not say how likely it finds a text; only the "

@@ -1,4 +1,4 @@
-"""``triplepoint make``: model files are made from others, and scored."""
+"""``triplepoint make``: convert, quantize and score model files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMANDS = {
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The commands."""
+    """Declare the commands."""
     commands = add_commands(verb)
     for name, summary in COMMANDS.items():
         commands.declare(name, summary, f"make.{name}")

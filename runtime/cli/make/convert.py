@@ -1,4 +1,4 @@
-"""``triplepoint make convert``: a Hugging Face checkpoint becomes a GGUF file."""
+"""``triplepoint make convert``: convert a Hugging Face checkpoint to GGUF."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..tables import megabytes
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """From what, into what, and how."""
+    """Add the options: the checkpoint, the output file, and the type."""
     verb.add_argument("source", metavar="FOLDER", help="folder with config.json and safetensors")
     verb.add_argument("target", metavar="OUT", help="GGUF file to write")
     verb.add_argument(

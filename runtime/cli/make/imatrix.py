@@ -1,4 +1,4 @@
-"""``triplepoint make imatrix``: what matters most in a model's weights, from a text."""
+"""``triplepoint make imatrix``: the importance of a model's weights, measured on a text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .perplexity import add_text_options
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Of which model, from what text, and where to."""
+    """Add the options: the model, the text, and the output file."""
     add_text_options(verb)
     add_option(verb, "-o", "--output", default="imatrix.gguf", metavar="OUT", help="file to write")
     add_force_option(verb)

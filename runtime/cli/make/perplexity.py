@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Of which model, and on what text."""
+    """Add the options: the model, the text, and a base to compare with."""
     add_text_options(verb)
     verb.add_argument(
         "--kl-base", metavar="BASE", help="also measure the KL divergence from this model"
@@ -22,7 +22,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def add_text_options(verb: argparse.ArgumentParser) -> None:
-    """A model, and a text that it reads in chunks."""
+    """Add a model, and a text that it reads in chunks."""
     verb.add_argument("model", metavar="MODEL", help=MODEL)
     add_file(verb, "file", help="text file in UTF-8")
     add_number(verb, "-c", "--chunk", default=512, help="tokens per chunk")
@@ -31,7 +31,7 @@ def add_text_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Score the text, telling the estimate after each chunk."""
+    """Score the text, and show the estimate after each chunk."""
     from ...evaluate.perplexity import perplexity, text_ids
 
     args.context = args.chunk

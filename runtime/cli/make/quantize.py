@@ -1,4 +1,4 @@
-"""``triplepoint make quantize``: a GGUF file in smaller types."""
+"""``triplepoint make quantize``: convert a GGUF file to smaller types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """From what, into what, and how."""
+    """Add the options: the files, the quantization, and the importance matrix."""
     verb.add_argument("source", metavar="IN", help="GGUF file to read")
     verb.add_argument("target", metavar="OUT", help="GGUF file to write")
     verb.add_argument(

@@ -1,4 +1,4 @@
-"""``triplepoint models``: the models that there are, those that are here, and the default one."""
+"""``triplepoint models``: search, list, pull and remove models, and set the default."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMANDS = {
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The commands; `search` is meant where none is named."""
+    """Declare the commands; `search` is the default."""
     commands = add_commands(verb, default="search")
     for name, summary in COMMANDS.items():
         commands.declare(name, summary, f"models.{name}")

@@ -23,85 +23,79 @@ from ...physics.costs import ModelCost
 from ...tokens.tokenizer import Tokenizer
 
 KV_FORMATS: tuple[KVFormat, ...] = ("bf16", "q8", "f32")
-BATCHES = (1, 8)  # rows of a pass, for which the bytes that it reads are told
+BATCHES = (1, 8)  # rows of a pass, for which its bytes are reported
 
 
 @dataclass(frozen=True, slots=True)
 class LayerKind:
-    """Layers that are alike.
-
-    Attributes:
-        what: what their first half is; ffn: their second: ``dense``, ``experts`` or empty.
-        layers: how many.
-        window: positions that a token sees; 0: all, or none at all.
-        kv_token: bytes of keys and values that all of them keep of a token, by format.
-        state, conv: bytes of a sequence's state in all of them: of the recurrence, and of the
-            convolution before it.
-    """
+    """Layers of the same structure."""
 
     what: str
+    """Their first half, such as attention or a recurrence."""
     ffn: str
+    """Their second half: ``dense``, ``experts`` or empty."""
     layers: int
+    """Number of layers."""
     window: int
+    """Positions that a token attends to; 0: all, or none at all."""
     kv_token: dict[str, float]
+    """Bytes of keys and values per token, in all of these layers, by KV format."""
     state: int = 0
+    """Bytes of the recurrence's state per sequence, in all of these layers."""
     conv: int = 0
+    """Bytes of the state of the convolution before it, per sequence, in all of these layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassBytes:
-    """What a pass of so many sequences, with a token each and nothing cached, reads and writes.
-
-    Attributes:
-        weights: packed weights, of the head too, with the experts that it is expected to touch.
-        experts: distinct ones of a layer.
-        states: read and written.
-    """
+    """What a pass of one token for each of `rows` sequences reads and writes, with empty caches."""
 
     rows: int
     weights: float
+    """Bytes of packed weights, including the head and the experts expected to be used."""
     experts: float
+    """Expected number of distinct experts of a layer."""
     states: int
+    """Bytes of states, read and written."""
 
     @property
     def token(self) -> float:
-        """Bytes for each token."""
+        """Return the bytes read and written for each token."""
         return (self.weights + self.states) / self.rows
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a model is made of.
-
-    Attributes:
-        kinds: its layers, in the order in which they come first; the ones that draft last.
-        experts, experts_used: of a layer that has any, and of those a token's; shared: experts that
-            every token takes.
-        active: weights that a token is multiplied by, those of the head too.
-        mtp_blocks: layers that only draft, in the file or not.
-        calls: the format that it is told to write tool calls in; notes: why it is none of its own.
-        passes: for each of `BATCHES`.
-        cost: for predictions, with a cache in bf16.
-    """
+    """The structure of a model and the cost of its passes."""
 
     kinds: tuple[LayerKind, ...]
+    """Its layers by kind, in order of first appearance; those that only draft come last."""
     experts: int
+    """Number of experts of a layer that has any."""
     experts_used: int
+    """Number of experts that a token is routed to."""
     shared: int
+    """Number of experts that every token uses."""
     active: float
+    """Number of weights that a token is multiplied by, including those of the head."""
     mtp_blocks: int
+    """Number of layers that only draft, even if the file lacks them."""
     calls: str
+    """Format of tool calls that the prompt requests."""
     notes: tuple[str, ...]
+    """Why the format is not the model's own, and how its chat template was repaired."""
     passes: tuple[PassBytes, ...]
+    """Cost of a pass for each of `BATCHES`."""
     cost: ModelCost
+    """Cost model for predictions, with a bf16 cache."""
 
     @property
     def state(self) -> int:
-        """Bytes of a sequence's state, in all layers."""
+        """Return the bytes of a sequence's state, in all layers."""
         return sum(kind.state + kind.conv for kind in self.kinds)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, without the cost."""
+        """Return the facts as plain values, without the cost."""
         fields = asdict(self)
         del fields["cost"]
         passes = [{**asdict(one), "token": one.token} for one in self.passes]
@@ -109,10 +103,9 @@ class ModelFacts:
 
 
 def read_model_facts(path: Path, target: str | None = None) -> ModelFacts:
-    """What the model at `path` is made of; `target`: of the kernels, this machine's if None.
+    """Read the layers, experts and costs of the model at `path`.
 
-    Raises:
-        TriplepointError: it cannot be run here.
+    target: of the kernels; None: this machine's.
     """
     with open_gguf(path) as gguf:
         sized = size_up(gguf, named(target))
@@ -141,7 +134,7 @@ def _pass(cost: ModelCost, rows: int) -> PassBytes:
 
 
 def _kinds(network: Decoder) -> list[LayerKind]:
-    """Layers that are alike counted, in the order in which they come first."""
+    """Count the layers of each kind, in order of first appearance."""
     cached = network.cached
     found: Counter[tuple[str, str, int, HeadShape | None, int, int]] = Counter()
     for n, block in enumerate(network.blocks):
@@ -184,7 +177,7 @@ def _ffn(half: Half | None) -> str:
 
 
 def _shared(network: Decoder) -> int:
-    """Experts that every token takes: as the file counts them, or what there are."""
+    """Return the number of shared experts: as recorded in the file, else 1 if it has any."""
     if not any("_shexp" in name for name in network.gguf.tensors):
         return 0
     return network.gguf.integer(f"{network.architecture}.expert_shared_count", 1) or 1
@@ -200,7 +193,7 @@ def _look(path: str) -> str:
 
 
 def _calls(gguf: GGUFFile) -> tuple[str, tuple[str, ...]]:
-    """The format of calls that an agent's model is held to, and what had to be done for it."""
+    """Return the format of tool calls that a model is given, and notes on how it was chosen."""
     try:
         chat = Chat(Tokenizer.from_gguf(gguf), tools=ToolSet([_look]).schemas())
     except TriplepointError as error:

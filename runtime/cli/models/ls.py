@@ -1,4 +1,4 @@
-"""``triplepoint ls``: the models in the cache, whoever pulled them."""
+"""``triplepoint ls``: the models in the cache, also those that other programs pulled."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _WORDS = ("ARCHITECTURE", "USED", "RUNS")
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Which ones."""
+    """Add the filter by name."""
     verb.add_argument(
         "name", nargs="?", metavar="TEXT", help="list only models with TEXT in their name"
     )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """List them; only headers are read."""
+    """List the models in the cache; only headers are read."""
     from ...hub.cache import cached_repos
     from ...hub.find import models_of
     from ...hub.settings import HubSettings
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def describe(found: Found) -> dict[str, Any]:
-    """What the list has of a model."""
+    """Return the columns of the list for a model."""
     from ...hub.model_info import read_model_info
 
     variant = found.variant
@@ -88,7 +88,7 @@ def show(
     output: Output,
     name: str | None = None,
 ) -> None:
-    """Print the table; under it why what does not run does not."""
+    """Print the table, and under it why some models do not run."""
     if not models and not unfinished:
         missing = f"no model with {name!r} in its name" if name else "no models"
         output.line(f"{missing} in {settings.cache}; download one with: triplepoint pull MODEL")
@@ -114,7 +114,7 @@ def show(
 
 
 def ago(moment: float) -> str:
-    """How long ago that was, roughly."""
+    """Format the time since `moment`, roughly."""
     seconds = time.time() - moment
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         count = int(seconds // size)

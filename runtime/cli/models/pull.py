@@ -25,13 +25,13 @@ MODEL = (
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Which model."""
+    """Add the name of the model."""
     verb.add_argument("name", metavar="MODEL", help=MODEL)
     add_switch(verb, "--force", help="download it even if this version cannot run it")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Pull, and say how to run it."""
+    """Pull the model, and show how to run it."""
     from ...hub.names import parse_name
     from ...hub.settings import HubSettings
     from ...hub.variants import ChoiceError
@@ -48,11 +48,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def pull_model(
     name: ModelName, settings: HubSettings, output: Output, *, force: bool, hint: bool = True
 ) -> str:
-    """Pull the model and say what it is; its path. With `hint` say how to run it.
+    """Pull and describe the model, and return its path; with `hint`, show how to run it.
 
     Raises:
-        ModelError: as `hub.pull.pull`.
-        KeyboardInterrupt: `output.facts` says what is kept.
+        ModelError: as in `hub.pull.pull`.
+        KeyboardInterrupt: `output.facts` has the size of the partial download.
     """
     from ...hub.model_info import read_model_info
     from ...hub.pull import pull
@@ -98,7 +98,7 @@ def pull_model(
 
 
 def _tell_older(pulled: Pulled, settings: HubSettings, output: Output) -> None:
-    """Say what room older states of the same files take, and how to get it back."""
+    """Report the size of older revisions of the same files, and how to remove them."""
     from ...hub.cache import CachedRepo
     from ...hub.names import ModelName
 
@@ -116,7 +116,7 @@ def _tell_older(pulled: Pulled, settings: HubSettings, output: Output) -> None:
 
 
 def show_choice(error: ChoiceError, output: Output) -> None:
-    """List what there is to choose from."""
+    """List the variants to choose from."""
     if not output.as_json:
         for variant in error.variants:
             output.line(

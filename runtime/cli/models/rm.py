@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Doomed(NamedTuple):
-    """What goes of one repository."""
+    """What is removed of one repository."""
 
     repo: CachedRepo
     models: list[Found]
@@ -30,7 +30,7 @@ class _Doomed(NamedTuple):
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Which ones, and whether that is asked."""
+    """Add the names of the models, and the switch that skips the confirmation."""
     verb.add_argument(
         "names", nargs="+", metavar="MODEL", help="ORG/NAME, or ORG/NAME:QUANT for one quantization"
     )
@@ -38,7 +38,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """List what would go, ask, remove."""
+    """List what would be removed, confirm, and remove it."""
     from ...hub.remove import remove
     from ...hub.settings import HubSettings
 
@@ -89,7 +89,7 @@ def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
 
 
 def _packed(models: list[Found]) -> list[PackedCopy]:
-    """Copies of the packed weights of these models."""
+    """Find the cached packed weights of these models."""
     from ...weights.packed_cache import copies
 
     files = {str(path.resolve()) for one in models for path in one.paths}

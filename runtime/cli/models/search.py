@@ -22,7 +22,7 @@ _LICENSE = 10  # letters of a license; `--json` has them all
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Predict and print; nothing is asked of the network."""
+    """Predict the speeds and print them, without network access."""
     from dataclasses import asdict
 
     from ...bench.reach import CONTEXT, FLUENT, PROMPT, best, here, reach

@@ -30,7 +30,7 @@ _CONTEXTS = (4096, 32768)  # for which memory is shown, beside the longest
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Which model."""
+    """Add the name of the model."""
     verb.add_argument(
         "name", metavar="MODEL", help="model, as for -m: a pulled model, a file, nano, …"
     )
@@ -123,7 +123,7 @@ def show(
 
 
 def tuned_file(path: Path | None) -> Tuned | None:
-    """What `doctor --agent` found for a file, if its SHA-256 is known already."""
+    """Return the settings that `doctor --agent` found for a file, if its SHA-256 is known."""
     from ...agent.harness.tuned import tuned_for
     from ...gguf.filehash import remembered
 
@@ -146,7 +146,7 @@ def _calls(made_of: ModelFacts) -> str:
 
 
 def _show_layers(made_of: ModelFacts, output: Output) -> None:
-    """Layers by kind, what a sequence keeps of them, and what a pass reads."""
+    """Print the layers by kind, the state of a sequence, and what a pass reads."""
     _block(output, "layers", [(f"{k.layers:>3} ×", _kind(k)) for k in made_of.kinds])
     rows = []
     if made_of.experts:
@@ -166,7 +166,7 @@ def _show_layers(made_of: ModelFacts, output: Output) -> None:
 
 
 def _kind(kind: LayerKind) -> str:
-    """What layers are, and what a token or a sequence takes in all of them."""
+    """Describe a kind of layer, and its bytes per token and per sequence."""
     what = [kind.what] if kind.what != "none" else []
     if kind.window:
         what.append(f"window {kind.window:,}")
@@ -182,7 +182,7 @@ def _kind(kind: LayerKind) -> str:
 
 
 def _speed_rows(expected: Speed | None, facts: FileInfo) -> list[tuple[str, str]]:
-    """What is expected, as far as anything is: weights that do not fit are read from a disk."""
+    """Return rows of predicted speeds, or the reason why there are none."""
     from ...memory import installed_bytes
 
     if expected is None:
@@ -218,7 +218,7 @@ def _show_memory(facts: FileInfo, output: Output) -> None:
 
 
 def _contexts(facts: FileInfo) -> list[dict[str, Any]]:
-    """Memory for some lengths of context, in each format of the KV cache."""
+    """Return the memory for some lengths of context, in each format of the KV cache."""
     if facts.memory is None:
         return []
     longest = facts.context or max(_CONTEXTS)

@@ -1,4 +1,4 @@
-"""``triplepoint use``: the model that is taken where none is named."""
+"""``triplepoint use``: set the default model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..output import Output
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Which model."""
+    """Add the name of the model."""
     verb.add_argument(
         "name", type=named, metavar="MODEL", help="model, as for -m; nano is the embedded one"
     )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """See that the model is here, and a model, and write it down."""
+    """Check that the model exists and is valid, and make it the default."""
     from ....errors import ModelError
     from ...config import BUILT_IN, keep_model
     from ...engine.engine import resolve_model

@@ -13,7 +13,7 @@ COMMANDS = {
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The commands; `simulate` is meant where none is named."""
+    """Declare the commands; `simulate` is the default."""
     commands = add_commands(verb, default="simulate", is_open=True)
     for name, summary in COMMANDS.items():
         commands.declare(name, summary, f"plan.{name}")

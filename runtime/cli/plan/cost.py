@@ -26,7 +26,7 @@ _HEAD = ("WHAT", "TOK/S IN", "OUT", "$/M IN", "CACHED", "OUT", "¢/QUESTION", "$
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Where use, speeds and prices come from."""
+    """Add the options for usage, speeds and prices."""
     verb.add_argument(
         "files", nargs="*", metavar="FILE", help="traces, or result files whose rows have usage"
     )
@@ -76,7 +76,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Compute and print."""
+    """Compute the costs and print them."""
     from dataclasses import replace
 
     from ...planning import cost
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def own_hardware(args: argparse.Namespace, book: PriceBook) -> Hardware:
-    """The CPU's machine, with what was given of it."""
+    """Return the CPU's machine with the prices and hours of the arguments."""
     hardware = book.machine(args.hardware)
     if args.rent is not None and args.buy is not None:
         raise SettingError("--rent and --buy exclude each other; give one of them")
@@ -194,7 +194,7 @@ def _forecaster(args: argparse.Namespace, output: Output) -> Forecaster | None:
 
 
 def forecaster(model: str, machine: str | None, output: Output) -> Forecaster:
-    """A model on this machine or another; it is loaded only where its name does not tell enough."""
+    """Build the forecaster of a model on a machine; load the model only if its name is unknown."""
     from ...bench.reach import here
     from ...planning.forecaster import of_engine, of_name
     from ...replay.machine_file import read_machine
@@ -233,7 +233,7 @@ def _speeds(
 def _gpus(
     book: PriceBook, recorded: Recorded | None, forecaster: Forecaster | None, usage: Usage
 ) -> tuple[list[Choice], list[str]]:
-    """What rented GPUs take, and why some are left out."""
+    """Return the costs of rented GPUs, and why some are left out."""
     from ...planning.cost import gpu_speeds, machine_choice
 
     weights = active = float(recorded.weights) if recorded else 0.0
@@ -295,7 +295,7 @@ def _show(
 
 
 def _compared(mine: str, other: str, ranges: Sequence[tuple[float, float]]) -> str:
-    """When the first is cheaper, as a sentence."""
+    """Describe, in a sentence, when the first is cheaper."""
     if not ranges:
         return f"{mine} is never cheaper than {other}"
     parts = [_range(*one) for one in ranges]
@@ -325,7 +325,7 @@ def _row(one: Choice) -> tuple[str, ...]:
 
 
 def dollars(value: float) -> str:
-    """Three digits that count."""
+    """Format an amount with three significant digits."""
     if not math.isfinite(value):
         return "–"
     if value == 0:
@@ -360,7 +360,7 @@ def _json(
     from dataclasses import asdict
 
     def finite(value: Any) -> Any:
-        """JSON has no infinity: what no answer of use costs, and no end, are null."""
+        """Return None for infinity, which JSON lacks: unused answers and unbounded ranges."""
         return None if value == math.inf else value
 
     fields = [asdict(one) for one in choices]
@@ -377,7 +377,7 @@ def _json(
 
 
 def speeds(text: str) -> tuple[float, float]:
-    """Two numbers above zero with a comma between them."""
+    """Parse two numbers above zero, separated by a comma."""
     first, comma, second = text.partition(",")
     if not comma:
         raise argparse.ArgumentTypeError(f"{text!r} is not two speeds like 400,25")

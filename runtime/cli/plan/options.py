@@ -1,4 +1,4 @@
-"""The options of ``triplepoint plan``: machines, what they are asked, and what is written."""
+"""The options of ``triplepoint plan``: machines, their load, and the output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _work(text: str) -> list[int]:
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """The model and machines, what they are asked, and what is written."""
+    """Add the options: the model, the machines, their load, and the output."""
     verb.add_argument(
         "files",
         nargs="*",
@@ -123,7 +123,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def goals(text: str) -> tuple[float, float]:
-    """Seconds of TTFT and of TPOT."""
+    """Parse the max TTFT and TPOT, in seconds, separated by a comma."""
     first, comma, second = text.partition(",")
     if not comma:
         raise argparse.ArgumentTypeError(f"{text!r} is not two times in seconds, such as 2,0.1")
@@ -131,7 +131,7 @@ def goals(text: str) -> tuple[float, float]:
 
 
 def swept(text: str) -> tuple[str, list[str]]:
-    """A setting and some values."""
+    """Parse a sweep: a setting and its values."""
     what, equals, values = text.partition("=")
     if what not in SWEEPS or not equals or not all(values.split(",")):
         raise argparse.ArgumentTypeError(f"{text!r} is not a sweep such as machines=1,2,4")

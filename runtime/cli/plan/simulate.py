@@ -1,4 +1,4 @@
-"""``triplepoint plan``: how far machines go, simulated, and the forecast beside reality."""
+"""``triplepoint plan``: the capacity of machines, simulated, and forecasts checked against runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEED = 1000  # of their texts, which are not those that are measured
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Measure, simulate, print, write."""
+    """Measure, simulate, print the results and write them."""
     from ..atomic_write import check_outputs
 
     check_outputs(args.html, args.svg)
@@ -157,7 +157,7 @@ def _plan(
 
 
 def _times(scenario: Scenario) -> str:
-    """Where the times of the passes come from, for a person."""
+    """Describe where the times of passes come from."""
     basis = scenario.forecaster.basis
     if basis == "learned":
         return f"pass times learned from {scenario.seen.passes:,} passes"
@@ -268,7 +268,7 @@ def _fields(name: str, one: Result) -> dict[str, Any]:
 
 
 def _engine(args: argparse.Namespace, output: Output) -> Engine:
-    """The model, with its calibration where one is kept, or with a quick one."""
+    """Load the model to run."""
     from ...engine.engine import Engine
     from ..load_engine import model_path
 
@@ -337,7 +337,7 @@ def _learn(args: argparse.Namespace, output: Output) -> int:
 
 
 def _check_clock(path: str, known: Forecaster, engine: Engine) -> None:
-    """Passes of one model say nothing of another one's."""
+    """Refuse a clock of another model."""
     if known.name != engine.model.name:
         raise SettingError(
             f"{path} is a clock for {known.name}, not {engine.model.name}; name its model with "
