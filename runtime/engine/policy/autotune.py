@@ -230,7 +230,7 @@ class Autotuner:
 
     @property
     def large_pages(self) -> bool:
-        """Whether the system is asked for large pages."""
+        """Whether the system is to use large pages."""
         return bool(self._pages.value)
 
     def apply(self) -> None:

@@ -64,7 +64,7 @@ class KeptTokens:
 
     @property
     def count(self) -> int:
-        """How many are kept."""
+        """How many tokens remain."""
         return self.last - self.first
 
     def share(self, token: int) -> float:
