@@ -33,7 +33,7 @@ class Around:
 
 
 class EndsLater(Around):
-    """It lets a decode end after `count` tokens, or where nothing but an end may come."""
+    """A constraint that lets a decode end only after `count` tokens, or where it has to."""
 
     def __init__(
         self, constraint: Constraint | None, ends: Collection[int], count: int, n_vocab: int

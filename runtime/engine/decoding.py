@@ -41,27 +41,27 @@ FEW = 0.5
 
 
 class Constraint(Protocol):
-    """What may come next, e.g. a grammar."""
+    """A restriction on the next token, e.g. a grammar."""
 
     def mask(self) -> np.ndarray | None:
-        """uint32 bits [ceil(n_vocab / 32)] of the allowed tokens; None: all."""
+        """Return uint32 bits [ceil(n_vocab / 32)] of the allowed tokens; None: all."""
         ...
 
     def advance(self, token: int) -> None:
-        """`token` was chosen."""
+        """Advance past `token`, which was chosen."""
         ...
 
 
 @runtime_checkable
 class LookaheadConstraint(Protocol):
-    """A constraint that can tell beforehand."""
+    """A constraint that can look ahead of the next token."""
 
     def forced(self) -> int | None:
-        """The one token that may come next, when there is only one and that is known."""
+        """Return the only allowed next token, if exactly one is allowed and it is known."""
         ...
 
     def allows(self, tokens: Sequence[int]) -> int:
-        """How many of these tokens may come, one after the other."""
+        """Return how many of these tokens are allowed, one after the other."""
         ...
 
 
@@ -110,7 +110,7 @@ class Decoding:
         self._changes = 0  # of the sequence, when it began
 
     def run(self, generation: int | None = None) -> Iterator[int]:
-        """Yield the tokens; the sequence's `last_phase` tells of them when this has ended.
+        """Yield the tokens; `sequence.last_phase` describes the decode once it has ended.
 
         generation: how often the sequence was closed when its tokens were looked at, if that was
             before; closed since, it has none, and the decode ends.
@@ -148,7 +148,7 @@ class Decoding:
                 self._drafter = None
 
     def _tokens(self) -> Iterator[int]:
-        """The tokens; the sequence's own number is up to whoever takes them."""
+        """Yield the tokens; the caller appends them to the sequence."""
         sequence = self.sequence
         yield self._accepted(self._first())
         while True:
@@ -170,7 +170,7 @@ class Decoding:
                 yield self._after_many(at, known)
 
     def _accepted(self, token: int) -> int:
-        """What decides on the next token knows of this one."""
+        """Advance the sampler and the constraint past this token, and return it."""
         if self._sampler is not None:
             self._sampler.accept(token)
         if self.constraint is not None:
@@ -178,14 +178,14 @@ class Decoding:
         return token
 
     def _check(self) -> None:
-        """Whether there may be another token."""
+        """Raise an error if the context is full or the decode was stopped."""
         sequence = self.sequence
         self._check_room(len(sequence.tokens))
         if sequence.status is Status.STOPPED or sequence.epoch != sequence.generation:
             sequence.check_stop()
 
     def _check_unchanged(self) -> None:
-        """Whether the tokens are still those that the decode has seen."""
+        """Raise EngineError if the sequence was changed by anything but this decode."""
         if self.sequence.changes != self._changes:
             raise EngineError(
                 "the session was changed while a decode was open; end its iterator, or close it, "
@@ -193,7 +193,7 @@ class Decoding:
             )
 
     def _check_room(self, position: int) -> None:
-        """Whether the context has this position."""
+        """Raise ContextOverflowError if the position is outside the context."""
         if position >= self.sequence.context:
             raise ContextOverflowError(
                 f"the context is full: {self.sequence.context} tokens; load the model with a "
@@ -203,7 +203,7 @@ class Decoding:
     # --- passes
 
     def _first(self) -> int:
-        """The token after the logits that are there."""
+        """Choose the token after the logits that are already computed."""
         sequence = self.sequence
         forced = self._only()
         if forced is not None:
@@ -213,15 +213,15 @@ class Decoding:
         return self._choose(sequence.last_logits, 0, self._mask())
 
     def _remember(self, logits: Logits, row: int, more: int) -> None:
-        """The last of `more` tokens is chosen by this row: what drafts has to know its state."""
+        """Give the drafter the hidden state of the row that chose the last of `more` tokens."""
         if self._drafter is not None and self._drafter.head is not None:
             hidden = self.phases.core.runner.hidden(logits, row)
             self._drafter.behind(len(self.sequence.tokens) + more, hidden)
 
     def _next(self, at: int, known: list[int]) -> int | None:
-        """The token after the only one that is still to be computed.
+        """Compute the only uncached token, and choose the one after it.
 
-        None, here and below, where its pages were evicted: all is to be computed then.
+        Returns None if its pages were evicted, here and below: all has to be computed again.
         """
         sequence = self.sequence
         forced = None if self._jump else self._only()
@@ -262,9 +262,9 @@ class Decoding:
         self._steps = start, steps + 1
 
     def _verified(self, at: int, known: list[int], drafts: list[int]) -> Iterator[int]:
-        """The tokens after those still to be computed: drafts that were right, and one more.
+        """Yield the tokens after the uncached ones: the drafts that were right, and one more.
 
-        All are chosen at once: another sequence's pass may follow before the next is asked for.
+        All are chosen at once: another sequence's pass may follow before the next is consumed.
         """
         sequence, mask = self.sequence, self._mask()
         panels = None if drafts else self._panels(mask)
@@ -302,7 +302,7 @@ class Decoding:
             yield token
 
     def _after_many(self, at: int, known: list[int]) -> int:
-        """The token after more forced ones than `_verified` takes."""
+        """Choose the token after more forced tokens than `_verified` takes."""
         sequence, mask = self.sequence, self._mask()
         masks, pick = self._masks(mask), self._picker(mask)
         request = Request(sequence, at, known, 1, masks, None, pick)
@@ -315,7 +315,7 @@ class Decoding:
         return self._accepted(token)
 
     def _compute(self, request: Request) -> StepResult:
-        """A pass of several tokens, and its accounts."""
+        """Run a pass of several tokens, and add it to the decode's cost."""
         result = self.phases.core.scheduler.compute(request)
         if result.computed:
             self._passes += 1
@@ -325,14 +325,14 @@ class Decoding:
         return result
 
     def _keep(self, logits: Logits) -> None:
-        """The logits of the last pass are those after the last token.
+        """Mark the logits of the last pass as those after the last token.
 
-        What was chosen there is forgotten: who chooses again may do so in another way.
+        The tokens chosen there are dropped: another choice may be made in another way.
         """
         self.sequence.logits_at, logits.tokens = len(self.sequence.tokens), []
 
     def _draft(self, known: int) -> list[int]:
-        """What may come after the `known` tokens of a pass, if that is worth a draft."""
+        """Propose drafts to follow the `known` tokens of a pass, if they are worth their cost."""
         sequence, drafts = self.sequence, self._drafter
         if drafts is None or not self._may_undo():
             return []
@@ -346,7 +346,7 @@ class Decoding:
         return found[: end + 1]
 
     def _may_undo(self) -> bool:
-        """Whether there is room for what drafts take beside pages; nobody loses any for it."""
+        """Return whether drafts can be undone in free memory; no sequence is preempted for it."""
         cache = self.sequence.cache
         if cache.state is None:
             return True
@@ -356,7 +356,7 @@ class Decoding:
         return not lacks or self.phases.core.prefix_cache.make_room(lacks)
 
     def _escaped(self) -> bool:
-        """Whether no line may end here, as in a JSON string: there it is written with letters."""
+        """Return whether the constraint forbids a line end here, as in a JSON string."""
         if self._lookahead is None:
             return False
         self._line_end = self._line_end or self.phases.core.loaded.tokenizer.encode("\n")[-1:]
@@ -365,7 +365,7 @@ class Decoding:
     # --- choices
 
     def _only(self) -> int | None:
-        """The token that the constraint forces, if there is one."""
+        """Return the token that the constraint forces, if there is one."""
         return self._lookahead.forced() if self._lookahead is not None else None
 
     def _mask(self) -> np.ndarray | None:
@@ -381,16 +381,16 @@ class Decoding:
         return mask
 
     def _masks(self, mask: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
-        """What the pass itself may choose under: nothing, where it is left to chance."""
+        """Return the masks for greedy choices within the pass; empty when sampling."""
         return () if self._sampler is not None else (mask,)
 
     def _picker(self, mask: np.ndarray | None) -> Callable[[np.ndarray], int] | None:
-        """What draws from the first row of the pass, where it is left to chance."""
+        """Return the function that samples from the pass's first row; None when greedy."""
         sampler = self._sampler
         return None if sampler is None else lambda logits: sampler.pick(logits, mask)
 
     def _panels(self, mask: np.ndarray | None) -> np.ndarray | None:
-        """The output head's panels that hold what may come, if they are few; None: all."""
+        """Return the output head's panels that hold allowed tokens, if they are few; None: all."""
         if mask is None or not self._jump:
             return None
         most, rows = self._head_panels, 2 * self.phases.core.loaded.target.lanes
@@ -400,12 +400,12 @@ class Decoding:
         return found[found < most]  # a constraint's last word may have bits behind the vocabulary
 
     def _spare(self, result: StepResult, panels: np.ndarray | None) -> None:
-        """Count what a pass left out of the output head; one that others shared computes it all."""
+        """Count the panels that a pass left out of the output head; shared passes compute all."""
         if panels is not None and result.shared is None:
             self._spared += 1.0 - len(panels) / self._head_panels
 
     def _choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
-        """The token that was chosen greedily, or one drawn, from a row of logits."""
+        """Choose a token from a row of logits, greedily or by sampling."""
         core = self.phases.core
         if row < len(logits.tokens):
             token = logits.tokens[row]
@@ -433,7 +433,7 @@ class Decoding:
 
     def _finish(self, before: int) -> None:
         sequence = self.sequence
-        sequence.keep_cached(len(sequence.tokens))  # of drafts nobody has waited for
+        sequence.keep_cached(len(sequence.tokens))  # of drafts that were not consumed
         sequence.keep_prefix()
         self._settle()
         head = self.phases.core.loaded.cost

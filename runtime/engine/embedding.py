@@ -53,7 +53,7 @@ class Embedder:
         self._scale = np.float32(network.logit_scale)
 
     def ids(self, text: str) -> list[int]:
-        """The tokens of a text, between those that begin and end one, where the model has them."""
+        """Tokenize a text, with the tokens that begin and end one where the model has them."""
         tokenizer = self._core.loaded.tokenizer
         ids = tokenizer.encode(text, special=True)
         if tokenizer.add_bos and tokenizer.bos is not None:
@@ -63,10 +63,10 @@ class Embedder:
         return ids
 
     def pooling_of(self, wanted: str | None) -> Pooling:
-        """How vectors are made: as is wanted, else as the model's file says.
+        """Return the pooling that is wanted, else the one that the model's file defines.
 
         Raises:
-            SettingError: there is no such way, or nobody says it.
+            SettingError: the pooling is unknown, or neither defines one.
         """
         if wanted is not None:
             if wanted not in POOLINGS:
@@ -83,7 +83,7 @@ class Embedder:
     def vector(
         self, ids: Sequence[int], pooling: Pooling, check: Callable[[], None] | None = None
     ) -> np.ndarray:
-        """float32 [width], not normalized; [len(ids), width] where nothing is pooled.
+        """Embed a text: float32 [width], not normalized; [len(ids), width] without pooling.
 
         check: called before each pass; what it raises ends it.
 
@@ -101,7 +101,7 @@ class Embedder:
                     time.sleep(IDLE_S)
                     continue
                 at, rows = found
-                if at == 0:  # also where its pages were taken back for others
+                if at == 0:  # also where its pages were evicted for others
                     total, states = np.zeros((1, self.width)), []
                 if pooling == "mean":  # row after row: the same bits for all sizes of passes
                     total = np.concatenate([total, rows]).sum(0, keepdims=True)
@@ -116,7 +116,7 @@ class Embedder:
 
     @contextmanager
     def _opened(self, ids: Sequence[int], check: Callable[[], None]) -> Iterator[TokenSequence]:
-        """A sequence with these tokens, none of them read, while no other text is read."""
+        """Open a sequence with these tokens, none computed, while no other text is read."""
         core, loaded, size = self._core, self._core.loaded, len(ids)
         if not size:
             raise SettingError("an empty text has no vector")
@@ -141,7 +141,7 @@ class Embedder:
             self._lock.release()
 
     def _pass(self, sequence: TokenSequence) -> tuple[int, np.ndarray] | None:
-        """The next states; None: there is no room yet."""
+        """Run a pass and return its start and hidden states; None: there is no room yet."""
         core = self._core
         plan, scheduler = core.plans.hidden, core.scheduler
         with core.loaded.lock:
@@ -156,7 +156,7 @@ class Embedder:
 
 
 def normalized(vector: np.ndarray, norm: int = 2) -> np.ndarray:
-    """float32 of the same shape, as llama-server scales it: its last axis has the length 1.
+    """Scale vectors to norm 1 along the last axis, as llama-server does.
 
     Args:
         vector: float32 [width], or rows of it.

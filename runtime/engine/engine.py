@@ -159,7 +159,7 @@ class Engine(ProcessBound, Closing):
             raise
 
     def session(self, context: int | None = None) -> Session:
-        """A new conversation with an empty KV cache of `context` positions.
+        """Open a conversation with an empty KV cache of `context` positions.
 
         Raises:
             EngineError: the engine is closed, or `context` is larger than the engine's own.
@@ -236,7 +236,7 @@ class Engine(ProcessBound, Closing):
 
 
 def resolve_model(model: str | Path) -> Path:
-    """The file that a model's name stands for.
+    """Return the file that a model's name refers to.
 
     Raises:
         ModelError: there is no such model.

@@ -31,7 +31,7 @@ class EngineTimer:
     """
 
     def __init__(self, engine: Engine, cases: Sequence[Case] = ()) -> None:
-        """Raises `SettingError` if a case is longer than the model's context."""
+        """Raise `SettingError` if a case is longer than the model's context."""
         self.engine, self.name = engine, engine.model.name
         self.cost, self.machine = engine.loaded.cost, engine.machine
         self.kv, self.context = engine.kv, engine.context
@@ -71,7 +71,7 @@ class EngineTimer:
         )
 
     def probe(self) -> RooflineProbe:
-        """What samples this machine's limits, with the engine's threads."""
+        """Return a probe that samples this machine's limits with the engine's threads."""
         return RooflineProbe(self.engine.loaded.library, self.engine.loaded.pool)
 
     def use(self, found: Calibration | None) -> None:
@@ -95,10 +95,10 @@ class EngineTimer:
         return Timing(seconds, parts, phase.experts)
 
     def measure(self, case: Case) -> float:
-        """Seconds of the case's passes."""
+        """Run the case's passes and return their seconds."""
         session, start = self.session, case.start
         self._fill(start - 1 if start else 0)
-        # One token first, on the clock of nobody: whatever ran before has had the caches.
+        # One token first, which is not timed: whatever ran before has had the caches.
         session.prefill(self.ids[len(session.tokens) : len(session.tokens) + 1])
         if case.generate:
             self._known = start
@@ -109,7 +109,7 @@ class EngineTimer:
         return session.prefill(new).wall_s
 
     def forget(self) -> None:
-        """The session's tokens are not `ids` any more."""
+        """Record that the session's tokens are no longer those of `ids`."""
         self._known = 0
 
     def _fill(self, tokens: int) -> None:
@@ -121,10 +121,10 @@ class EngineTimer:
         self._known = tokens
 
     def _decode(self, ids: Sequence[int]) -> float:
-        """Seconds of the single-token passes of a decode of `ids`; its last token takes none.
+        """Decode `ids` and return the seconds of single-token passes; the last token has none.
 
-        They are given, as another engine is given them (`bench/compare.py`): what a mixture samples
-        itself goes to fewer experts.
+        The tokens are given, as they are to another engine (`bench/compare.py`): tokens that a
+        mixture samples itself go to fewer experts.
         """
         phase = decode_teacher_forced(self.session, ids)
         return phase.wall_s * (len(ids) - 1) / (phase.kv_after - phase.kv_before)
@@ -132,7 +132,7 @@ class EngineTimer:
 
 @contextlib.contextmanager
 def all_threads(engine: Engine) -> Iterator[None]:
-    """Every pass is run by all threads, and nothing is corrected meanwhile."""
+    """Run every pass with all threads, and suspend corrections meanwhile."""
     tuning = engine.loaded.tuning
     fixed = tuning.fixed
     always = tuning._always
@@ -148,7 +148,7 @@ _PARTS = ("products", "head", "attention", "rows")
 
 
 def parts_of(measured: Mapping[Plan[Any], TapeTimes], active_threads: float) -> dict[str, float]:
-    """Seconds that each of `active threads` threads was in each part, in a session's passes."""
+    """Return the seconds that each active thread spent in each part of a session's passes."""
     parts: dict[str, float] = dict.fromkeys(_PARTS, 0.0)
     for plan, times in measured.items():
         work = times.work_seconds().sum(axis=0) / active_threads
@@ -158,7 +158,7 @@ def parts_of(measured: Mapping[Plan[Any], TapeTimes], active_threads: float) -> 
 
 
 def _part(kernel: str, op: str) -> str:
-    """The part of a `LatencyEstimate` that an op belongs to."""
+    """Return the part of a `LatencyEstimate` that an op belongs to."""
     if kernel.startswith("gemm"):
         return "products" if op.startswith("blk.") else "head"
     return "attention" if kernel.startswith("attention") else "rows"

@@ -17,7 +17,7 @@ _OP = re.compile(r"blk\.([0-9]+)\.(.*)", re.DOTALL)
 
 
 def layer_times(measured: Mapping[Plan, TapeTimes]) -> list[LayerRecord]:
-    """Time by layer of a sequence's passes, in seconds, as the mean over the threads.
+    """Return the time by layer of a sequence's passes: seconds, as the mean over the threads.
 
     The work and the waiting of every op of ``blk.N.`` are layer N's. What belongs to no layer comes
     first, with ``layer`` None.

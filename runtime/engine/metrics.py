@@ -21,18 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of passes, as the mean over the threads that ran them.
-
-    Attributes:
-        kernel_s: inside kernels; elementwise_s: in those that neither multiply by weights nor
-            attend; inside_s: in passes altogether.
-        active_threads: threads that ran a pass, on average.
-    """
+    """Seconds of passes, as the mean over the threads that ran them."""
 
     kernel_s: float = 0.0
+    """Inside kernels."""
     elementwise_s: float = 0.0
+    """In kernels that neither multiply by weights nor attend."""
     inside_s: float = 0.0
+    """In passes altogether."""
     active_threads: float = 1.0
+    """Threads that ran a pass, on average."""
 
 
 class PhaseMetrics:
@@ -55,7 +53,7 @@ class PhaseMetrics:
         self._touched = [0] * cost.sparse_layers
 
     def spent(self) -> Spent:
-        """What passes took since `reset`: of those that others shared, by its number of rows."""
+        """Return the time of passes since `reset`; shared ones count by the share of rows."""
         kernel = elementwise = inside = active = 0.0
         passes = len(self._shared)
         for plan, times in self._sequence.measured.items():
@@ -77,15 +75,15 @@ class PhaseMetrics:
         return Spent(kernel, elementwise, inside, threads)
 
     def shared_passes(self) -> list[tuple[int, SharedPass]]:
-        """The shared passes since `reset`, with this sequence's place in each."""
+        """Return the shared passes since `reset`, with this sequence's index in each."""
         return self._shared  # `reset` begins another list
 
     def pass_events(self) -> list[PassEvent]:
-        """What a trace says of the shared passes since `reset`."""
+        """Return the trace events of the shared passes since `reset`."""
         return [shared.event(place) for place, shared in self._shared]
 
     def cost(self, result: StepResult, start: int) -> PassCost:
-        """Counts of a pass that computed rows from position `start` on.
+        """Count the work of a pass that computed rows from position `start` on.
 
         Of one that other sequences shared, this sequence's part: see `part_cost`.
         """
@@ -111,19 +109,19 @@ class PhaseMetrics:
         return pass_cost(model, tokens, start, outputs, plan.tape.barriers, tile, read)
 
     def _experts(self, cost: PassCost, passes: int) -> float | None:
-        """Distinct experts that a layer touched in a pass, on average."""
+        """Return the distinct experts that a layer touched in a pass, on average."""
         model = self._loaded.cost
         if not model.experts or not passes:
             return None
         return round(cost.experts_read / (passes * model.sparse_layers), 2)
 
     def add_steps(self, passes: int) -> None:
-        """Count what passes of one token took."""
+        """Count the experts of single-token passes."""
         used = self._loaded.cost.experts_used
         self._touched = [count + passes * used for count in self._touched]
 
     def _company(self) -> ShareRecord | None:
-        """What the phase had of passes that other sequences shared."""
+        """Summarize this phase's part of the passes that other sequences shared."""
         if not self._shared:
             return None
         passes = len(self._shared)
@@ -136,7 +134,7 @@ class PhaseMetrics:
         )
 
     def _experts_by_layer(self, passes: int) -> list[float]:
-        """The same for each layer."""
+        """Return the distinct experts touched in a pass, on average, for each layer."""
         return [round(count / max(1, passes), 2) for count in self._touched]
 
     def finish(
@@ -152,9 +150,9 @@ class PhaseMetrics:
         plan: str,
         adopted: int = 0,
     ) -> PhaseEvent:
-        """The event of a phase that has ended; it is the sequence's last one.
+        """Build the event of a phase that has ended, and set it as the sequence's last one.
 
-        spent: what `spent` told at its end. adopted: of `ids`, the first ones, which another
+        spent: what `spent` returned at its end. adopted: of `ids`, the first ones, which another
         sequence had computed.
         """
         loaded, sequence = self._loaded, self._sequence
@@ -202,7 +200,7 @@ class PhaseMetrics:
             run_delay_share=self._run_delay.share(wall) if passes and self._run_delay else None,
         )
         sequence.recomputed = sequence.recalled = 0
-        # What it waited for passes of others says nothing of its own: those were told one by one.
+        # The wait for shared passes says nothing of its own: those were observed one by one.
         alone_s = 0.0 if self._shared else wall
         event.tuning = loaded.tuning.phase(phase == "decode", computed, start, passes, alone_s)
         if sequence.profile:
@@ -212,7 +210,7 @@ class PhaseMetrics:
         return event
 
     def adopted(self, purpose: str, wall_s: float) -> PhaseEvent:
-        """The event of tokens that were taken over whole: all of the sequence, none computed here.
+        """Build the event of a sequence whose tokens were all adopted, none computed here.
 
         Args:
             purpose: where they come from, e.g. ``fork``.
@@ -228,7 +226,7 @@ class PhaseMetrics:
     def _expected(
         self, phase: str, tokens: int, start: int, passes: int, least: Prediction
     ) -> tuple[Bound, float]:
-        """The bound and the seconds that were to be expected before the phase.
+        """Return the bound and the seconds that were predicted for the phase.
 
         Without a calibration that is the roofline's: a least time, not a likely one.
         """
@@ -239,12 +237,12 @@ class PhaseMetrics:
         if phase == "prefill":
             expected = known.estimate(loaded.cost, max(1, tokens), start)
             return expected.seen.bound, expected.seconds
-        # Time grows with the cache in a straight line: the pass in the middle stands for all.
+        # Time grows with the cache in a straight line: the middle pass is their mean.
         expected = known.estimate(loaded.cost, 1, start + passes // 2)
         return expected.seen.bound, passes * expected.seconds
 
     def _judge_layers(self, event: PhaseEvent, total: PassCost, tokens: int, start: int) -> None:
-        """Say of each layer what was reached of the limits, and what it was bound by."""
+        """Set each layer's share of the machine's limits, and what it was bound by."""
         model, parts, passes = self._loaded.cost, self._loaded.layer_parts, event.passes
         machine, reached = self._loaded.attained
         sparse = [n for n, part in enumerate(parts) if part.sparse]

@@ -45,7 +45,7 @@ class Phases:
 
     @contextmanager
     def phase(self, status: Status = Status.PREFILL) -> Iterator[None]:
-        """Rows will be requested again and again; a stop that came before it has no effect."""
+        """Mark the sequence as in a phase, and active; an earlier stop has no effect."""
         sequence = self.sequence
         sequence.status = status
         with self.core.scheduler.phase(sequence):

@@ -87,12 +87,12 @@ class Prefill:
         )
 
     def _pass_end(self, at: int, total: int, opening: int) -> int:
-        """Where passes from position `at` on have to end at the latest."""
+        """Return where passes from position `at` on have to end at the latest."""
         ends = (opening,) if self.sequence.cache.state is None else self.borders
         return min((n for n in ends if at < n < total), default=total)
 
     def _keep_state(self, borders: Sequence[int]) -> None:
-        """Keep a copy of the state where a text is likely to be gone on from."""
+        """Checkpoint the state where later texts are likely to resume."""
         sequence, state = self.sequence, self.sequence.cache.state
         if state is None:
             return
@@ -101,7 +101,7 @@ class Prefill:
         if at not in borders and at - last < EVERY:
             return
         with self.phases.core.loaded.lock:
-            if state.position == at:  # pages may be taken back meanwhile
+            if state.position == at:  # pages may be evicted meanwhile
                 state.keep()
                 sequence.keep_prefix()
 
@@ -122,7 +122,7 @@ class Prefill:
         self._adopted += sequence.n_cached - before
 
     def _load_page(self, number: int, end: int, data: np.ndarray) -> bool:
-        """Go on behind the page with this number, as it was read from disk, if there is room.
+        """Append a page that was read from disk, if it follows the cache and there is room.
 
         end: how many tokens it ends behind.
         """
@@ -145,7 +145,7 @@ class Prefill:
     # --- what other processes' sessions begin with
 
     def _opening_to_keep(self, total: int) -> int:
-        """Where the opening ends, if all pages behind what is cached of it will be new; else 0."""
+        """Return where the opening ends, if its uncached pages will all be new; else 0."""
         sequence = self.sequence
         at, end = sequence.n_cached, sequence.opening
         new = at % PAGE == 0 and at == len(sequence.cache.held) * PAGE
@@ -154,12 +154,12 @@ class Prefill:
         return end if wanted else 0
 
     def _keep_opening(self, end: int, first: int, adopted: int) -> None:
-        """Have the opening's pages written, unless something of other sessions' is on them.
+        """Write the opening's pages to disk, unless they hold rows of other sessions.
 
         first: the first page that was computed here; adopted: what `_adopted` was then.
         """
         sequence, core = self.sequence, self.phases.core
-        with core.scheduler.mutex:  # pages may be taken back meanwhile
+        with core.scheduler.mutex:  # pages may be evicted meanwhile
             pages = sequence.cache.held[first : -(-end // PAGE)]
             whole = all(page.whole for page in pages)
             if sequence.n_cached != end or self._adopted != adopted or not whole:

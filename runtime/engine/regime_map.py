@@ -19,7 +19,7 @@ _known: WeakKeyDictionary[EngineCore, tuple[Calibration | None, dict[str, Any]]]
 
 
 def regime_map(session: Session) -> dict[str, Any]:
-    """For `tokens` in a pass and `kv` positions before it, the first letter of the bound.
+    """Map `tokens` in a pass and `kv` positions before it to the bound's first letter.
 
     The passes are those that the session would make: at most as many tokens as its prefill takes
     at once, and as many positions as fit. Computed once for an engine and its calibration, in some
@@ -56,7 +56,7 @@ def _compute(session: Session) -> dict[str, Any]:
 
 
 def _lengths(first: int, last: int) -> list[int]:
-    """Whole numbers from first to last, spaced evenly on a logarithmic axis."""
+    """Return whole numbers from first to last, evenly spaced on a logarithmic axis."""
     found, exact = [first], float(first)
     while found[-1] < last:
         exact *= _STEP

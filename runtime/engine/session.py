@@ -131,7 +131,7 @@ class Session(ProcessBound):
         """Yield sampled tokens until one of `stop` (yielded too) or `max_tokens`.
 
         Each is appended to `tokens`; the last one is computed by the next prefill. When the
-        iterator ends or is closed, `last_phase` tells what it did.
+        iterator ends or is closed, `last_phase` describes the decode.
 
         Raises:
             ContextOverflowError: the context is full; the tokens so far stay.
@@ -164,7 +164,7 @@ class Session(ProcessBound):
         self.sequence.truncate(n)
 
     def fork(self, n: int | None = None) -> Session:
-        """Another session with the first `n` tokens of this one; with all, if not given.
+        """Fork a session with the first `n` tokens of this one; with all, if not given.
 
         Nothing is recomputed: both use the same pages of the KV cache, copied on write. The two are
         independent, and continue bit for bit as if each had read everything itself.

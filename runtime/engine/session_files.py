@@ -1,4 +1,4 @@
-"""KV caches on disk: a session goes on in another process without reading anything again.
+"""Sessions on disk: another process continues one without computing anything again.
 
     FOLDER/index.json     what it is of, its tokens, and the SHA-256 of each page
     FOLDER/<key>.kv       the bytes of a page of 256 positions, as they lie in memory
@@ -65,7 +65,7 @@ class Saved:
 
 
 def save(loaded: LoadedModel, session: TokenSequence, folder: str | Path) -> Saved:
-    """Keep a session's tokens and KV cache in a folder; see `Session.save`.
+    """Save a session's tokens and KV cache to a folder; see `Session.save`.
 
     Raises:
         EngineError: they cannot be written; what was there before still is.
@@ -115,9 +115,9 @@ def save(loaded: LoadedModel, session: TokenSequence, folder: str | Path) -> Sav
 def _save_states(
     loaded: LoadedModel, cache: KVCache, where: Path, tokens: list[int]
 ) -> tuple[list[list[Any]], int]:
-    """Keep the state behind these tokens, and the copies that a session is likely to go back to.
+    """Save the state behind these tokens, and checkpoints likely to be rolled back to.
 
-    Their positions, names and SHA-256, and the bytes that were written.
+    Returns their positions, names and SHA-256, and the bytes that were written.
     """
     if cache.state is None or not tokens:
         return [], 0
@@ -142,11 +142,11 @@ def load(
     folder: str | Path,
     scheduler: Scheduler,
 ) -> str:
-    """Fill a new session with what was kept in a folder; see `Engine.load_session`.
+    """Fill a new session with what was saved in a folder; see `Engine.load_session`.
 
-    scheduler: makes room for its pages, and may take them back at any time, as it does of others.
+    scheduler: makes room for its pages, and may evict them at any time, as it does others'.
 
-    Returns why not all that was kept could be used; an empty text otherwise.
+    Returns why some of it could not be used; an empty text otherwise.
 
     Raises:
         EngineError: there is none, it is damaged, of something else, or too long.
@@ -195,7 +195,7 @@ def load(
                 wrong = f"page {number + 1} of {len(names)} on disk {page}"
                 break
             with loaded.lock, scheduler.mutex:
-                if session.n_cached != number * PAGE:  # taken back meanwhile
+                if session.n_cached != number * PAGE:  # evicted meanwhile
                     break
                 end = min(cached, (number + 1) * PAGE)
                 if not _has_room(session, tokens[session.n_cached : end], scheduler):
@@ -214,13 +214,13 @@ def load(
                 if not session.n_cached:
                     cache.clear()
         if not cache.can_resume_at(session.n_cached):
-            session.rollback(0)  # what its windows would see there was let go of
+            session.rollback(0)  # what its windows would see there was released
         cache.slide(session.n_cached)
     return wrong
 
 
 def _has_room(session: TokenSequence, ids: list[int], scheduler: Scheduler) -> bool:
-    """Whether these tokens may follow those of a session, as if a pass were to compute them."""
+    """Return whether memory has room for these tokens after a session's, as for a pass."""
     try:
         return scheduler.admit(Request(session, session.n_cached, ids))
     except ContextOverflowError:
@@ -230,7 +230,7 @@ def _has_room(session: TokenSequence, ids: list[int], scheduler: Scheduler) -> b
 def _load_states(
     loaded: LoadedModel, session: TokenSequence, where: Path, entries: list[list[Any]]
 ) -> str:
-    """Go on behind the last state that is whole and within the pages; why not behind others."""
+    """Resume behind the last intact state within the pages; return why not a later one."""
     state, found, wrong = session.cache.state, list[Checkpoint](), ""
     assert state is not None, "of a model with recurrent layers"
     for position, _, digest in entries:
@@ -284,7 +284,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
 
 
 def _digests(folder: Path, what: str = "pages") -> dict[str, str]:
-    """SHA-256 of the pages, or states, that are there, by key."""
+    """Return the SHA-256 of the pages, or states, in a folder, by key."""
     try:
         return {entry[-2]: entry[-1] for entry in _read_index(folder).get(what, [])}
     except EngineError:
@@ -308,5 +308,5 @@ def _sweep(folder: Path, names: set[str]) -> None:
 
 
 def is_cache(path: Path) -> bool:
-    """Whether a file is a page or a state, by its name."""
+    """Return whether a file is a page or a state, by its name."""
     return _OURS.fullmatch(path.name) is not None

@@ -36,7 +36,7 @@ class TeacherForcedDecode(Decoding):
         self._at = 0
 
     def run_all(self, on_token: Callable[[], object] | None = None) -> PhaseEvent:
-        """Decode them; gives the phase."""
+        """Decode the tokens and return the phase."""
         for _ in self.run():
             if on_token is not None:
                 on_token()
@@ -65,7 +65,7 @@ class ForcedConstraint(Around):
     Here the passes are spread evenly over these.
 
     Args:
-        inner: the grammar of the decode: its masks are made, and it is told of the tokens.
+        inner: the grammar of the decode: its masks are made, and it advances with the tokens.
     """
 
     def __init__(self, computed: int, passes: int, inner: Constraint | None = None) -> None:
@@ -74,16 +74,16 @@ class ForcedConstraint(Around):
         self._at = 0
 
     def advance(self, token: int) -> None:
-        """One more was taken."""
+        """Count one more token."""
         self._at += 1
         super().advance(token)
 
     def forced(self) -> int | None:
-        """Any token where none is chosen, None where one is."""
+        """Return any token where none is chosen, None where one is."""
         return None if self._at in self._chosen else 0
 
     def allows(self, tokens: Sequence[int]) -> int:
-        """As many as are given."""
+        """Return the number of tokens: all are allowed."""
         return len(tokens)
 
 

@@ -1,4 +1,4 @@
-"""Ways to fewer passes than tokens, and whether they are taken. None changes what is written."""
+"""Settings of speculative decoding and jump-forward. None changes the output."""
 
 from __future__ import annotations
 
@@ -18,25 +18,21 @@ DraftSource = Literal["auto", "lookup", "mtp"]
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeConfig:
-    """Settings of a decode.
-
-    Attributes:
-        jump_forward: whether tokens that the grammar forces are taken without a pass of their own,
-            and only those rows of the output head are multiplied that it allows, where they are
-            few.
-        draft_tokens: most tokens that are drafted before a pass; ``auto``: as many as have paid so
-            far, and none where none do.
-        draft_source: what drafts: ``lookup``, places of the context; ``mtp``, the layer of the
-            model that predicts more than one token, if it has one; ``auto``: before each pass
-            what is worth more. An engine that is loaded with ``lookup`` leaves that layer out.
-        draft_vocabulary: of how many tokens ``mtp`` chooses: the first ones of the vocabulary,
-            which are the most frequent ones in most, and those that have a role; 0: of all.
-    """
+    """Settings of a decode."""
 
     jump_forward: bool = True
+    """Whether tokens that the grammar forces are taken without a pass of their own, and the output
+    head computes only the rows that it allows, where they are few."""
     draft_tokens: int | Literal["auto"] = "auto"
+    """Maximum tokens drafted before a pass; ``auto``: as many as have paid so far, which may be
+    none."""
     draft_source: DraftSource = "auto"
+    """What drafts: ``lookup``, the context; ``mtp``, the model's MTP layer, if it has one;
+    ``auto``, whichever is worth more before each pass. An engine that is loaded with ``lookup``
+    leaves that layer out."""
     draft_vocabulary: int = DRAFT_VOCABULARY
+    """How many tokens ``mtp`` chooses from: the first ones of the vocabulary, which are usually the
+    most frequent, and those with a role; 0: all."""
 
     @property
     def mtp(self) -> bool:

@@ -1,6 +1,6 @@
-"""Texts as they are written where they are copied to: what follows in them is a draft, too.
+"""Drafts from source texts in the form in which they are copied, e.g. JSON-escaped.
 
-A text that a tool has given is seldom repeated as it stands. In a JSON string, such as an argument
+A tool's result is seldom repeated verbatim. In a JSON string, such as an argument
 of a call or an answer of a declared type, its line ends are written as a backslash and a letter,
 and its quotes with a backslash; the numbers in front of its lines are left out wherever it goes.
 So it is cut into tokens once more in each of these forms, and looked up there as well.
@@ -23,7 +23,7 @@ _END = -1  # no token: where one copy ends and the next begins
 
 
 class Index:
-    """Where runs of `WIDTH` tokens stand in some texts."""
+    """An index of the runs of `WIDTH` tokens in some texts."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -32,18 +32,18 @@ class Index:
         self._end = 0  # length of what `_last` was found for
 
     def forget(self) -> None:
-        """What was found last is of no use: the tokens before may be others now."""
+        """Forget the last match, as the tokens before it may have changed."""
         self._end = 0
 
     def add(self, text: Sequence[int]) -> None:
-        """Take in a text."""
+        """Add a text to the index."""
         for at in range(WIDTH, len(text)):
             key = tuple(text[at - WIDTH : at])
             self._places.setdefault(key, []).append(len(self.tokens) + at)
         self.tokens += [*text, _END]
 
     def find(self, tokens: Sequence[int]) -> Match | None:
-        """The place here with the most before it that these tokens end with, the latest of such."""
+        """Find the longest match for the end of these tokens, the latest of equal ones."""
         best = self._continued(tokens)
         for at in reversed(self._places.get(tuple(tokens[-WIDTH:]), ())[-PLACES:]):
             same = common(self.tokens, at, tokens, len(tokens))
@@ -54,12 +54,12 @@ class Index:
         return best
 
     def draft(self, match: Match, count: int) -> list[int]:
-        """At most `count` of the tokens that follow."""
+        """Return at most `count` of the tokens that follow the match."""
         found = self.tokens[match.at : match.at + count]
         return found[: found.index(_END)] if _END in found else found
 
     def _continued(self, tokens: Sequence[int]) -> Match | None:
-        """The place that was found last, where what follows it has followed here too."""
+        """Return the last match, advanced past the new tokens, if they continue it."""
         at, more = self._last.at, len(tokens) - self._end
         if not self._end or not 0 <= more <= LONG or at + more >= len(self.tokens):
             return None
@@ -82,7 +82,7 @@ class NormalizedSources:
         self._indices: dict[bool, tuple[Index, int]] = {}
 
     def of(self, texts: Sequence[Sequence[int]]) -> None:
-        """These are the texts; what was made of them before is kept."""
+        """Set the source texts; those converted before are reused."""
         seen = [tuple(text) for text in texts]
         if seen[: len(self._seen)] != self._seen:
             self._indices.clear()
@@ -92,12 +92,12 @@ class NormalizedSources:
             index.forget()
 
     def missing(self, texts: Sequence[Sequence[int]]) -> int:
-        """Tokens of those of these texts that were not written anew yet."""
+        """Count the tokens of these texts that are not converted yet."""
         made = {text for text, _ in self._made}
         return sum(len(text) for text in texts if tuple(text) not in made)
 
     def index(self, escaped: bool) -> Index:
-        """Where they would stand in JSON strings, or in free text."""
+        """Return the index of the texts as in JSON strings (`escaped`) or in free text."""
         index, done = self._indices.get(escaped, (Index(), 0))
         for text in self._seen[done:]:
             if ids := self._copy(text, escaped):
@@ -106,7 +106,7 @@ class NormalizedSources:
         return index
 
     def _copy(self, text: tuple[int, ...], escaped: bool) -> list[int]:
-        """One of them so written; empty where that is no different."""
+        """Convert a text to the form in which it is copied; empty if that is no different."""
         key = text, escaped
         if key not in self._made:
             was = self._tokenizer.decode(text)
@@ -118,7 +118,7 @@ class NormalizedSources:
 
 
 def without_numbers(text: str) -> str:
-    """A text without the numbers of its lines, where those count up."""
+    """Remove line numbers from a text, where they count up."""
     lines, last = text.split("\n"), None
     for n, line in enumerate(lines):
         found = _NUMBER.match(line)

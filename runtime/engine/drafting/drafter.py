@@ -39,7 +39,7 @@ class Drafter:
     def __init__(
         self, sequence: TokenSequence, drafting: SequenceDrafting, escaped: Callable[[], bool]
     ) -> None:
-        """`escaped` tells whether what comes next is a part of a JSON string."""
+        """escaped: returns whether the next token is inside a JSON string."""
         self._sequence, self._escaped = sequence, escaped
         self._drafting, engine, config = drafting, drafting.engine, drafting.settings
         self._ngrams = drafting.ngrams
@@ -71,11 +71,11 @@ class Drafter:
         return sum(record.accepted for record in self.records.values())
 
     def behind(self, tokens: int, hidden: np.ndarray) -> None:
-        """So many tokens will there be: the last one was chosen by the row with this state."""
+        """Record the hidden state of the row that chose the last of `tokens` tokens."""
         self._behind = tokens, hidden
 
     def propose(self, known: int, room: int) -> list[int]:
-        """What comes next, as far as it is worth a draft: `room` tokens at most.
+        """Propose the tokens that come next, as far as drafts pay; at most `room`.
 
         known: tokens that the pass computes in any case.
         """
@@ -103,7 +103,7 @@ class Drafter:
         return 2 * self._length_policy.times.least_s < CHEAP_S
 
     def _ask_head(self, head: DraftHead, known: int, room: int, worth: float) -> list[int]:
-        """What the model's own layer drafts, if that is worth more."""
+        """Draft with the model's own MTP layer, if that is worth more."""
         sequence, policy = self._sequence, self._head_policy
         if self._behind is None or self._behind[0] != len(sequence.tokens):
             return []  # a token was forced since
@@ -127,7 +127,7 @@ class Drafter:
         return found
 
     def _find(self) -> Match | None:
-        """The best place for what comes next: in the sequence, or in a copy of one of its texts."""
+        """Find the best match for the last tokens: in the sequence, or in a converted text."""
         tokens, match = self._sequence.tokens, self._ngrams.find()
         self._where = self._ngrams
         if not self._drafting.sources:
@@ -143,7 +143,7 @@ class Drafter:
         return match
 
     def _prepare(self, tokens: list[int]) -> bool:
-        """Write the texts as they would be copied, once the decode has lasted as long as that."""
+        """Convert the source texts, once the decode has lasted as long as that takes."""
         if self._measured and time.perf_counter() < self._ready_at:
             return False
         texts = [tokens[first:end] for first, end in self._drafting.sources]
@@ -155,7 +155,7 @@ class Drafter:
         return True
 
     def refused(self) -> None:
-        """What was drafted cannot come, so nothing is to be learned from it."""
+        """Discard a proposal that the constraint forbids: there is nothing to learn from it."""
         self.match = None
 
     def commit(

@@ -40,7 +40,7 @@ class DraftHead:
     """
 
     def __init__(self, loaded: LoadedModel, runner: Runner, mtp: MTP, vocabulary: int) -> None:
-        """vocabulary: of how many tokens it is to choose, those with a role beside them; 0: all."""
+        """vocabulary: how many tokens it chooses from, and those with a role; 0: all."""
         self._loaded, self._runner = loaded, runner
         n_vocab = loaded.outputs.n_vocab
         self._hidden = aligned((1, padded(mtp.width)), np.float32)
@@ -76,7 +76,7 @@ class DraftHead:
         self.draft_s = 0.0
 
     def _usual(self, vocabulary: int) -> np.ndarray:
-        """The first so many tokens, and those that mean more than their text: uint32 bits.
+        """Return the first `vocabulary` tokens and the control tokens, as uint32 bits.
 
         Byte-pair vocabularies are in the order in which pairs were merged, the most frequent first.
         """
@@ -97,10 +97,10 @@ class DraftHead:
     def draft(
         self, sequence: TokenSequence, hidden: np.ndarray, count: int
     ) -> tuple[list[int], float]:
-        """At most `count` tokens that may follow the last one, and the seconds that took.
+        """Draft at most `count` tokens to follow the last one; also return the seconds taken.
 
         hidden: float32 [padded width], of the token before the last one. There are fewer where
-        the page of the KV cache ends, and none where its pages were taken back.
+        the page of the KV cache ends, and none where its pages were evicted.
         """
         loaded, found = self._loaded, list[int]()
         position, token = len(sequence.tokens) - 1, sequence.tokens[-1]
@@ -129,7 +129,7 @@ class DraftHead:
 
 
 def _share(experts: int, used: int) -> float:
-    """Of a matrix's bytes, how many a row reads."""
+    """Return the share of a matrix's bytes that a row reads."""
     return used / experts if experts else 1.0
 
 
@@ -138,6 +138,6 @@ def _is_reserved(text: str) -> bool:
 
 
 def _bits(tokens: np.ndarray) -> np.ndarray:
-    """bool [n_vocab] as uint32 bits, to a multiple of 64."""
+    """Pack bool [n_vocab] into uint32 bits, padded to a multiple of 64."""
     padded_to = np.pad(tokens, (0, -len(tokens) % 64))
     return np.packbits(padded_to, bitorder="little").view(np.uint32)

@@ -1,6 +1,6 @@
 """How many tokens a pass should draft, from what passes cost and how many drafts were right.
 
-With p the share of drafts that are right at a place with so many tokens in common, and r(n) how
+With p the share of drafts that are right for a match with so many tokens in common, and r(n) how
 much longer a pass of n tokens takes than one of one, k drafts give
 
     (1 + p + … + p^k) / r(1 + k)
@@ -53,7 +53,7 @@ class PassLatency:
 
     Attributes:
         steps: passes of one token so far; step_s: what one takes, as a running mean.
-        least_s: what the limits allow it; 0: nobody has said so yet.
+        least_s: what the limits allow it; 0: not set yet.
     """
 
     def __init__(self) -> None:
@@ -63,19 +63,19 @@ class PassLatency:
         self._prior: list[float] = []
 
     def set_limits(self, limits: Sequence[float]) -> None:
-        """Seconds that the machine's limits allow passes of 1 to `MOST_ROWS` tokens."""
+        """Set the seconds that the machine's limits allow passes of 1 to `MOST_ROWS` tokens."""
         self._prior = [1.0, 1.0, *(SLOWER * max(1.0, time / limits[0]) for time in limits[1:])]
         self.least_s = limits[0]
 
     def step(self, seconds: float) -> None:
-        """A pass of one token took so long."""
+        """Record how long a pass of one token took."""
         self.steps += 1
         # One that was held up by another process must not make all others look cheap.
         seconds = min(seconds, 2 * self.step_s) if self.step_s else seconds
         self.step_s += (seconds - self.step_s) * max(WEIGHT, 1 / self.steps)
 
     def several(self, tokens: int, seconds: float) -> None:
-        """A pass of `tokens` tokens did, of one sequence or of several."""
+        """Record how long a pass of `tokens` tokens took, of one sequence or of several."""
         if not self.step_s or tokens > MOST_ROWS:
             return
         ratio = max(1.0, min(seconds / self.step_s, 2.0 * tokens))
@@ -87,7 +87,7 @@ class PassLatency:
         self._ratio = {n: (r + self._prior[n]) / 2 for n, r in self._ratio.copy().items()}
 
     def ratio(self, tokens: int) -> float:
-        """r(tokens): as measured, else from the nearest that was, else from the limits."""
+        """Return r(tokens): measured, else from the nearest measured one, else from the limits."""
         if tokens <= 1:
             return 1.0
         if tokens > MOST_ROWS:
@@ -103,7 +103,7 @@ class PassLatency:
 
 
 class Company(Protocol):
-    """Who else has rows in passes: a `Scheduler`."""
+    """The part of a `Scheduler` that drafting uses: other sequences' rows in passes."""
 
     @property
     def beside(self) -> int:
@@ -112,16 +112,16 @@ class Company(Protocol):
 
     @property
     def aim_s(self) -> float:
-        """Seconds up to which a pass is filled beside others."""
+        """Target seconds of a pass that has rows of others."""
         ...
 
     def computed(self, sequence: TokenSequence) -> None:
-        """No pass has rows of a sequence any more."""
+        """Mark a sequence as having no rows in a pass any more."""
         ...
 
 
 class DraftingEngine(Protocol):
-    """What an engine says of its passes."""
+    """The part of an engine that draft lengths depend on."""
 
     latency: PassLatency
     """What passes take."""
@@ -137,7 +137,7 @@ class DraftingEngine(Protocol):
         ...
 
     def pass_limits(self, most: int, kv_length: int) -> list[float]:
-        """Seconds that the machine's limits allow passes of 1 to `most` tokens."""
+        """Return the seconds that the machine's limits allow passes of 1 to `most` tokens."""
         ...
 
 
@@ -162,19 +162,19 @@ class DraftLengthPolicy:
         return times
 
     def saved(self, known: int, right: int, seconds: float) -> float:
-        """Seconds that a pass took less than if it had been made without its drafts."""
+        """Return the seconds that a pass saved, compared with passes without its drafts."""
         times = self.times
         return (right + times.ratio(known)) * times.step_s - seconds
 
     def compare(self, same: int, right: bool) -> None:
-        """A draft at a place with `same` tokens in common was right, or was not."""
+        """Record whether a draft was right whose match had `same` tokens in common."""
         kind = _kind(same)
         self._seen[kind] += 1
         weight = max(MEMORY, 1 / self._seen[kind])
         self._right[kind] += ((1.0 if right else 0.0) - self._right[kind]) * weight
 
     def count(self, same: int, known: int, most: int) -> int:
-        """How many tokens to draft at a place with `same` in common, behind `known` others."""
+        """Choose how many tokens to draft behind `known` others, for a match of `same` tokens."""
         times = self.times
         if not times.steps:
             return 0
@@ -197,7 +197,7 @@ def best_length(
     draft: float = 0.0,
     aim_s: float = inf,
 ) -> tuple[int, float, float]:
-    """How many to draft, what that gives, and the most tokens that it would give for nothing.
+    """Return the best draft length, its gain, and the tokens expected if drafts were free.
 
     chances: of each draft, if those before it were right. rows, known: of others in the pass, and
     of this sequence. draft: what making one costs, in passes of one token. aim_s: the longest pass
@@ -228,11 +228,11 @@ class Patience:
         self._waited, self._most = 0, PATIENCE
 
     def reset(self) -> None:
-        """Drafts are made."""
+        """Restart the count of steps, as drafts are made."""
         self._waited = 0
 
     def over(self) -> bool:
-        """One more step without; whether it is time."""
+        """Count a step without drafts; return whether to try them again."""
         self._waited += 1
         if self._waited < self._most:
             return False
@@ -255,15 +255,15 @@ class HeadLengthPolicy:
         self.worth = 1.0
 
     def compare(self, number: int, right: bool) -> None:
-        """Draft `number` of a pass was right, those before it were."""
+        """Record whether draft `number` of a pass was right, given that those before it were."""
         self._seen[number] += 1
         weight = max(MEMORY, 1 / self._seen[number])
         self._right[number] += ((1.0 if right else 0.0) - self._right[number]) * weight
 
     def count(self, known: int, most: int, draft_s: float, read_bytes: float) -> int:
-        """How many tokens to draft behind `known` others.
+        """Choose how many tokens to draft behind `known` others.
 
-        draft_s: what a draft takes; 0: nobody knows, but it reads so many bytes of weights.
+        draft_s: what a draft takes; 0: unknown, but it reads so many bytes of weights.
         """
         times = self._lookup.times
         if not times.steps:
@@ -283,5 +283,5 @@ class HeadLengthPolicy:
 
 
 def _kind(same: int) -> int:
-    """Places by their length in common: from 3, 4, 8, 16 and `LONG` tokens on."""
+    """Return the class of a match by its length: from 3, 4, 8, 16 and `LONG` tokens on."""
     return min(same, LONG).bit_length() - 2

@@ -1,8 +1,8 @@
-"""Drafts what comes next from what stood there before: agents quote, edit and repeat.
+"""Drafts from earlier occurrences of the last tokens: agents quote, edit and repeat.
 
-An index of the runs of `WIDTH` tokens says where the last tokens of a session stood before. Of the
-places found the one with the most tokens in common is taken, and results of tools go before what
-the model wrote itself. What followed there is the draft.
+An index of the runs of `WIDTH` tokens finds where the last tokens of a session occurred before. The
+match with the most tokens in common is taken, and results of tools go before what the model wrote
+itself. What followed there is the draft.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ _BITS = 21  # of a token id in a key
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where the last tokens stood before: what follows is at `at`, `same` tokens are in common."""
+    """An earlier occurrence of the last tokens."""
 
     at: int
+    """Position of the token after it."""
     same: int
+    """Tokens that both have in common before that."""
 
 
 class NgramIndex:
     """The index of a session's tokens."""
 
     def __init__(self, tokens: list[int]) -> None:
-        """`tokens` is the session's own list; `truncate` must hear before it gets shorter."""
+        """tokens: the session's own list; call `truncate` before it gets shorter."""
         self.tokens = tokens
         self._latest: dict[int, int] = {}  # by the tokens before a position, the last such
         self._earlier: list[int] = [-1] * WIDTH  # by position, the one before it of that kind
@@ -40,12 +42,12 @@ class NgramIndex:
         self._ends: list[int] = []
 
     def prefer(self, sources: Sequence[tuple[int, int]]) -> None:
-        """Positions, first and end and in order, whose tokens are the likeliest to be repeated."""
+        """Set the ranges (first and end, in order) whose tokens are likeliest to be repeated."""
         self._starts = [first for first, _ in sources]
         self._ends = [end for _, end in sources]
 
     def find(self) -> Match | None:
-        """The best place for what comes after the last token, if there is any."""
+        """Find the best match for the last tokens, if there is any."""
         tokens = self.tokens
         end = len(tokens)
         if end <= WIDTH:
@@ -64,7 +66,7 @@ class NgramIndex:
         return best
 
     def draft(self, match: Match, count: int) -> list[int]:
-        """The `count` tokens that followed; what repeats itself goes on doing so."""
+        """Return `count` tokens that followed the match; a run that ends early is repeated."""
         found = self.tokens[match.at : match.at + count]
         period = len(found)
         while len(found) < count:
@@ -83,7 +85,7 @@ class NgramIndex:
             self._last, self._end = Match(0, 0), 0
 
     def _read(self, end: int) -> None:
-        """Take in the positions that are new; the end itself has nothing after it yet."""
+        """Index the new positions; the end itself has nothing after it yet."""
         tokens, latest, earlier = self.tokens, self._latest, self._earlier
         start = len(earlier)
         if start >= end:
@@ -96,14 +98,14 @@ class NgramIndex:
             key = (key << _BITS | tokens[at]) & mask
 
     def _key(self, at: int) -> int:
-        """The tokens before a position, as one number."""
+        """Pack the `WIDTH` tokens before a position into one number."""
         key = 0
         for token in self.tokens[at - WIDTH : at]:
             key = key << _BITS | token
         return key
 
     def _continued(self, end: int) -> Match | None:
-        """The place that was found last, where what followed there has followed here too."""
+        """Return the last match, advanced past the new tokens, if they continue it."""
         more = end - self._end
         at = self._last.at + more
         if not self._end or more > LONG or at >= end:
@@ -113,18 +115,18 @@ class NgramIndex:
         return Match(at, min(LONG, self._last.same + more))
 
     def value(self, match: Match) -> int:
-        """What a place is worth; of equal ones the latest is met first."""
+        """Score a match; of equal ones the latest is met first."""
         source = bisect_right(self._starts, match.at) - 1
         return match_score(match.same, source >= 0 and match.at < self._ends[source])
 
 
 def match_score(same: int, inside: bool) -> int:
-    """What a place with so many tokens in common is worth, inside of a tool's result or not."""
+    """Score a match by its length, and by whether it is inside a tool's result."""
     return 2 * LONG * (2 * min(same, SURE) + inside) + same
 
 
 def common(tokens: Sequence[int], at: int, others: Sequence[int], end: int) -> int:
-    """How many tokens before the two positions are the same, at most `LONG`; `WIDTH` are."""
+    """Count the equal tokens before two positions, at most `LONG`; `WIDTH` are known to be."""
     most = min(LONG, at, end)
     same = WIDTH
     while same < most and tokens[at - 1 - same] == others[end - 1 - same]:

@@ -18,7 +18,7 @@ class SequenceDrafting:
     """Settings, and what is known of a sequence's tokens and drafts; `Drafter` is of one decode."""
 
     def __init__(self, engine: EngineDrafting, tokens: list[int]) -> None:
-        """tokens: the sequence's own list; `truncate` and `reset` have to hear of changes."""
+        """tokens: the sequence's own list; call `truncate` and `reset` when it changes."""
         self.engine = engine
         """What all sequences of the engine share."""
         self.settings = engine.settings
@@ -39,5 +39,5 @@ class SequenceDrafting:
         """How many tokens the model's own layer is to draft."""
 
     def truncate(self, n: int) -> None:
-        """The tokens from `n` on are about to go."""
+        """Forget the tokens from `n` on, before the sequence drops them."""
         self.ngrams.truncate(n)

@@ -1,1 +1,1 @@
-"""What is kept of KV caches beyond one sequence: prefixes that others share, on disk, in files."""
+"""KV caches beyond one sequence: prefixes that others share, on disk, in files."""

@@ -26,7 +26,7 @@ _LAYOUT = (kvcache, cache_q8, rope, latent, state_tile, conv, stored_rows)
 
 
 def fingerprint(loaded: LoadedModel) -> dict[str, Any]:
-    """What the bytes of a page depend on, tokens aside: computed once for each engine."""
+    """Return what a page's bytes depend on besides tokens; computed once for each engine."""
     if loaded not in _FINGERPRINTS:
         _FINGERPRINTS[loaded] = _fingerprint(loaded)
     return _FINGERPRINTS[loaded]
@@ -56,7 +56,7 @@ def _fingerprint(loaded: LoadedModel) -> dict[str, Any]:
 
 
 def page_keys(loaded: LoadedModel, tokens: list[int], namespace: str = "") -> Iterator[str]:
-    """The key of each page of these tokens; pages of different namespaces have different ones."""
+    """Yield the key of each page of these tokens; each namespace has keys of its own."""
     running = hashlib.sha256(json.dumps(fingerprint(loaded), sort_keys=True).encode())
     if namespace:
         running.update(hashlib.sha256(namespace.encode()).digest())

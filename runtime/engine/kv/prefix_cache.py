@@ -2,21 +2,20 @@
 
 A node is one page of 256 positions and the tokens on it; its path from the root is what the page
 was computed behind. A session that begins like others takes over their pages as far as its tokens
-are the same, to the token: on the last page it goes on with a copy, or behind what is there if all
-of that is the same and nobody else does. Nothing is looked at but tokens, since the bits of a page
-follow from them.
+are the same, to the token: on the last page it continues on a copy, or in place if all of the page
+is the same and no other session does. Only tokens are compared, since the bits of a page follow
+from them.
 
 Where a model has recurrent layers, pages are of use only up to a place where the state is known
-too: copies of states are kept beside the tree, by the tokens before them, and a session goes on
+too: copies of states are kept beside the tree, by the tokens before them, and a session resumes
 behind one of these or not at all.
 
-A node holds its page. When memory is wanted, leaves that no session has are let go of, first those
+A node holds its page. When memory is needed, leaves that no session has are evicted, first those
 that would be quickest to compute again by the time since they were last used. The pages of a text
-that is likely to be gone on from soon can be kept from that until a time, within a share of the
-memory.
+that is likely to be continued soon can be pinned until a time, within a share of the memory.
 
 A session finds what sessions of its own namespace have computed, and what those without one have;
-nothing of others, so that times tell nobody what another one has asked.
+nothing of others, so that response times do not reveal what others have computed.
 """
 
 from __future__ import annotations
@@ -41,45 +40,42 @@ KEPT_SHARE = 0.5  # of the memory, that may be kept until a time
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A node of the prefix tree: one KV cache page and the tokens on it.
-
-    Attributes:
-        tokens: on the page, PAGE at most.
-        depth: pages before it.
-        views: whether it wants the layers with windows of its page.
-        used: the tree's clock when it was last found or added.
-        namespace: whose it is; "" is everybody's.
-        until: the time up to which it is kept, by `time.monotonic`.
-    """
+    """A node of the prefix tree: one KV cache page and the tokens on it."""
 
     tokens: list[int]
+    """Tokens on the page, at most PAGE."""
     page: Page | None
     parent: Node | None
     depth: int = 0
+    """Pages before it."""
     used: int = 0
+    """The tree's clock when it was last found or added."""
     views: bool = True
+    """Whether it holds the windowed layers of its page."""
     namespace: str = ""
+    """The namespace that it belongs to; "": visible to all."""
     until: float = 0.0
+    """When its pin ends, by `time.monotonic`."""
     children: list[Node] = field(default_factory=list)
 
     @property
     def whole(self) -> bool:
-        """Whether a text can go on here, as far as this page goes."""
+        """Whether its page is complete, so that a sequence can resume on it."""
         return self.views and self.page is not None and self.page.whole
 
     def take(self, page: Page) -> None:
-        """Hold this page, in place of the one before."""
+        """Hold this page instead of the one before."""
         page.share(len(self.tokens))
         self.leave()
         self.page, self.views = page, True
 
     def leave(self) -> None:
-        """Let go of the page."""
+        """Release the page."""
         if self.page is not None:
             self.page.release(views=self.views)
 
     def text(self) -> list[int]:
-        """All tokens from the root on."""
+        """Return all tokens from the root to this node."""
         parts: list[list[int]] = []
         node: Node | None = self
         while node is not None:
@@ -88,7 +84,7 @@ class Node:
         return [token for part in reversed(parts) for token in part]
 
     def alone(self, pages: int) -> bool:
-        """Whether so many pages follow, one behind the other."""
+        """Return whether so many pages follow without a branch."""
         node = self
         for _ in range(pages):
             if len(node.children) != 1:
@@ -97,7 +93,7 @@ class Node:
         return True
 
     def common(self, ids: Sequence[int]) -> int:
-        """How many tokens of the page are the first of `ids`."""
+        """Count the tokens of the page that are the first of `ids`."""
         if self.tokens == ids[: len(self.tokens)]:
             return len(self.tokens)
         pairs = zip(self.tokens, [*ids, -1], strict=False)
@@ -105,14 +101,14 @@ class Node:
 
 
 class KnownStates:
-    """Copies of states, by the tokens before them; the last ones that were of use."""
+    """Checkpoints of recurrent states, by the tokens before them; the last ones used."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, bytes], Checkpoint] = {}
         self._until: dict[tuple[int, bytes], float] = {}
 
     def add(self, state: SequenceState, ids: list[int], count: int, namespace: str) -> None:
-        """Keep the copies that a sequence has of its state behind the first `count` of `ids`."""
+        """Add a sequence's checkpoints within the first `count` of `ids`."""
         known, copies = set(self._kept.values()), state.layout.copies
         for one in state.checkpoints:
             if one not in known and one.position <= count:
@@ -129,7 +125,7 @@ class KnownStates:
             self._until.pop(first, None)
 
     def keep(self, ids: list[int], until: float, namespace: str, most: float) -> None:
-        """Keep the state behind most of `ids` until a time; all such take `most` bytes at most."""
+        """Pin the deepest state within `ids` until a time; all pinned take `most` bytes at most."""
         found = self._place(ids, len(ids), ("", namespace))
         if found is None:
             return
@@ -145,7 +141,7 @@ class KnownStates:
         return self._until.get(key, 0.0)
 
     def find(self, ids: list[int], count: int, namespace: str) -> Checkpoint | None:
-        """The state behind most of `ids`, the first `count` of them at most."""
+        """Return the deepest state within the first `count` of `ids`, if there is one."""
         key = self._place(ids, count, ("", namespace))
         if key is None:
             return None
@@ -175,7 +171,7 @@ class PrefixCache:
 
     Attributes:
         nbytes: memory of the pages that it holds, those that sessions have too among them.
-        evicted_pages: of which memory let go so far.
+        evicted_pages: pages evicted so far.
         running: whether what a sequence computes is known while it runs, not only at its end; a
             benchmark turns it off to see what that gives.
     """
@@ -183,9 +179,7 @@ class PrefixCache:
     def __init__(
         self, layout: KVLayout, evicted: Callable[[list[int], Page, str], None] | None = None
     ) -> None:
-        """evicted: hears of pages that memory lets go of, with the tokens up to their ends before
-        them and the namespace behind.
-        """
+        """evicted: called with a page's tokens from the root, the page, and its namespace."""
         self._layout, self._evicted = layout, evicted
         self._root = Node([], None, None)
         self.lock = threading.RLock()
@@ -200,7 +194,7 @@ class PrefixCache:
             return sum(page.nbytes for page in {node.page for node in self._nodes()} if page)
 
     def find(self, ids: list[int], namespace: str = "") -> tuple[list[Page], int]:
-        """Pages that hold the beginning of `ids`, and how many tokens of it."""
+        """Find the pages that hold the beginning of `ids`, and how many tokens of it."""
         with self.lock:
             self._clock += 1
             pages, at = list[Page](), 0
@@ -212,7 +206,7 @@ class PrefixCache:
             return self._seen(pages, at)
 
     def count(self, ids: list[int], namespace: str = "") -> int:
-        """How many of the first of `ids` a sequence would find."""
+        """Return how many of the first of `ids` a sequence would find."""
         with self.lock:
             count = self.find(ids, namespace)[1]
             if self._layout.states is None:
@@ -221,10 +215,10 @@ class PrefixCache:
             return state.position if state is not None else 0
 
     def keep(self, ids: list[int], until: float, namespace: str = "") -> None:
-        """Keep what is known of the beginning of `ids` until a time of `time.monotonic`.
+        """Pin the cached beginning of `ids` until a time of `time.monotonic`.
 
-        All that is so kept takes `KEPT_SHARE` of the memory at most: what is kept for least time is
-        given up first. Where nobody could go on else, it is all let go of.
+        Pinned pages take at most `KEPT_SHARE` of the memory: pins that end first are dropped first.
+        All are dropped where no sequence could continue otherwise.
         """
         with self.lock:
             for node, _ in self._path(ids, namespace):
@@ -245,7 +239,7 @@ class PrefixCache:
                 self._states.keep(ids, until, namespace, most)
 
     def _path(self, ids: list[int], namespace: str) -> Iterator[tuple[Node, int]]:
-        """The nodes that hold the beginning of `ids`, and how many tokens each holds of it."""
+        """Yield the nodes that hold the beginning of `ids`, and how many tokens each holds."""
         node, at = self._root, 0
         while at < len(ids):
             best, common = _best(node, ids[at : at + PAGE], namespace)
@@ -258,14 +252,14 @@ class PrefixCache:
             node = best
 
     def _seen(self, pages: list[Page], at: int) -> tuple[list[Page], int]:
-        """As much of it as a sequence can go on behind, where there are windows."""
+        """Shorten a match to where a sequence can resume, as windowed layers may lack rows."""
         while pages and not self._layout.can_resume_at(pages, at):
             pages.pop()
             at = len(pages) * PAGE
         return pages, at
 
     def adopt(self, cache: KVCache, ids: list[int], least: int, namespace: str = "") -> int:
-        """Give a cache what is known of `ids`, if that is more than `least` tokens; how many."""
+        """Give a cache the known prefix of `ids`, if longer than `least`; return its length."""
         with self.lock:
             pages, count, state = self._known(cache, ids, namespace)
             if count <= least:
@@ -277,14 +271,14 @@ class PrefixCache:
             return count
 
     def knows(self, cache: KVCache, ids: list[int], least: int, namespace: str = "") -> bool:
-        """Whether `adopt` would find so many of the first of `ids`."""
+        """Return whether `adopt` would find at least `least` of the first of `ids`."""
         with self.lock:
             return self._known(cache, ids, namespace)[1] >= least
 
     def _known(
         self, cache: KVCache, ids: list[int], namespace: str
     ) -> tuple[list[Page], int, Checkpoint | None]:
-        """What is known of `ids` to a cache that may have to know a state, too."""
+        """Find the prefix of `ids` that a cache can use, with its state if it needs one."""
         pages, count = self.find(ids, namespace)
         if cache.state is None:
             return pages, count, None
@@ -292,10 +286,10 @@ class PrefixCache:
         return pages, state.position if state is not None else 0, state
 
     def add(self, cache: KVCache, ids: list[int], count: int, namespace: str = "") -> None:
-        """Keep what a cache holds of the first `count` tokens `ids`.
+        """Add what a cache holds of the first `count` tokens `ids` to the tree.
 
-        A page that is not full yet is known by what is on it so far; it grows as the cache does.
-        Drafts that follow `ids` in the cache, and may yet be refused, are not kept.
+        A partial page is added with its tokens so far; it grows as the cache does. Drafts that
+        follow `ids` in the cache, and may yet be refused, are not added.
         """
         count = min(count, len(ids))
         with self.lock:
@@ -325,7 +319,7 @@ class PrefixCache:
                 node = following
 
     def make_room(self, nbytes: int) -> bool:
-        """Whether so many bytes more fit, once what no session has is let go of."""
+        """Evict pages that no session has until `nbytes` more fit; return whether they do."""
         memory = self._layout.memory
         with self.lock:
             if lacks := memory.lacks(nbytes):
@@ -333,10 +327,10 @@ class PrefixCache:
             return not memory.lacks(nbytes)
 
     def evict(self, wanted: int, *, kept: bool = False) -> int:
-        """Let go of leaves that no session has until `wanted` bytes are free; how many are.
+        """Evict leaves that no session has until `wanted` bytes are free; return the bytes freed.
 
-        Those that are kept until a time to come are let go of only if `kept`, after the others.
-        Before them go layers with windows of pages that nobody is likely to go on from.
+        Pinned leaves are evicted only if `kept`, and last. First go the windowed layers of pages
+        that no sequence is likely to resume from.
         """
         with self.lock:
             freed = self._release_window(wanted)
@@ -354,9 +348,9 @@ class PrefixCache:
         return freed
 
     def freed_by(self, gone: Counter[Page]) -> int:
-        """Bytes that would be free if sessions let go of these pages, and `evict` of the rest.
+        """Return the bytes freed if sessions released these pages and `evict` the rest.
 
-        gone: by page, how many sessions let go of it.
+        gone: by page, how many sessions release it.
         """
         with self.lock:
             nodes, now = list(self._nodes()), time.monotonic()
@@ -376,7 +370,7 @@ class PrefixCache:
             )
 
     def forget(self, page: Page) -> None:
-        """Let go of a page that but one session has, and of what follows it: then it can write."""
+        """Evict a page that only one session has, and what follows it, so that it can write."""
         with self.lock:
             nodes = [node for node in self._nodes() if node.page is page]
             if page.refcount != len(nodes) + 1:
@@ -396,7 +390,7 @@ class PrefixCache:
             self._states = KnownStates()
 
     def _release_window(self, wanted: int) -> int:
-        """Let go of what windows show of pages well before the next fork or end of a text."""
+        """Release the windowed layers of pages well before the next fork or end of a text."""
         if not wanted or not self._layout.window:
             return 0
         behind = self._layout.window // PAGE + 2  # pages that follow, at least
@@ -432,7 +426,7 @@ class PrefixCache:
 
 
 def _best(node: Node, ids: list[int], namespace: str) -> tuple[Node | None, int]:
-    """The child that has most of `ids` at its beginning, and how much; of those one may see."""
+    """Return the visible child that shares most of its beginning with `ids`, and how much."""
     best, most = None, 0
     for child in node.children:
         if child.namespace and child.namespace != namespace:
@@ -443,5 +437,5 @@ def _best(node: Node, ids: list[int], namespace: str) -> tuple[Node | None, int]
 
 
 def _unused(node: Node, holders: Counter[Page | None]) -> bool:
-    """Whether no session has its page: only nodes do, several where texts part behind it."""
+    """Return whether only nodes hold its page (several where texts branch), and no session."""
     return node.page is not None and node.page.refcount == holders[node.page]

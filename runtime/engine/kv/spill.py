@@ -6,7 +6,7 @@ These are pages that memory had no room for, and the openings of conversations: 
 before the first question, its last page as far as it goes.
 
 A page's key follows from the model, the layout, the kernels, the namespace and all tokens up to
-its end (`page_keys.py`), so a page of anything else, or of anybody else, is never found. Its
+its end (`page_keys.py`), so a page of other tokens, or of another namespace, is never found. Its
 bytes are compared with their SHA-256 before they are used; one that is damaged is removed and
 computed. Files are for this user alone. When they grow too many, those go first that would be
 quickest to compute again by their size and by the time since they were last used.
@@ -87,17 +87,19 @@ class Spill:
         self.written = self.recalled = 0
         self._loaded = weakref.ref(loaded)
         self._lock = threading.Lock()
-        self._files: dict[str, _File] | None = None  # by key, once somebody asked
+        self._files: dict[str, _File] | None = None  # by key, once needed
         self._writer: ThreadPoolExecutor | None = None
         self._pending = 0
 
     def pays(self, seconds: float, nbytes: int) -> bool:
-        """Whether reading so many bytes takes less time than computing them."""
+        """Return whether reading so many bytes takes less time than computing them."""
         return nbytes / self.rate < seconds
 
     def wants(self, opening: int, cached: int) -> bool:
-        """Whether an opening of so many tokens, of which the last ones have to be computed, is
-        worth a place on disk."""
+        """Return whether an opening is worth writing to disk.
+
+        opening: its tokens; cached: how many of them need not be computed.
+        """
         loaded = self._loaded()
         if loaded is None or not self.most_bytes or opening < MIN_TOKENS:
             return False
@@ -108,7 +110,7 @@ class Spill:
     def keep(
         self, ids: list[int], first: int, pages: Sequence[np.ndarray], namespace: str = ""
     ) -> None:
-        """Keep an opening's pages from the one with the number `first` on; written beside.
+        """Write an opening's pages, from number `first` on, in the background.
 
         pages: copies that hold nothing of what follows `ids`.
         """
@@ -119,7 +121,7 @@ class Spill:
         self._submit(todo, namespace)
 
     def offer(self, ids: list[int], page: Page, namespace: str = "") -> None:
-        """Keep the last page of `ids`, of which memory lets go, if that pays; written beside."""
+        """Write the last page of `ids`, which memory evicts, in the background, if that pays."""
         loaded = self._loaded()
         if loaded is None or loaded.layout.states is not None:  # a page alone is of no use
             return
@@ -165,8 +167,8 @@ class Spill:
 
         opening: tokens of the beginning whose last page may be there as far as it goes.
 
-        Yields each page's number, how many tokens it ends behind, and its bytes; whoever could not
-        use one asks for no more.
+        Yields each page's number, how many tokens it ends behind, and its bytes; a caller
+        that cannot use one stops there.
         """
         loaded = self._loaded()
         if loaded is None or not self.most_bytes or not self._known():
@@ -204,7 +206,7 @@ class Spill:
     # --- how it is done
 
     def keys(self, tokens: list[int], namespace: str = "") -> list[str]:
-        """The keys of the pages of these tokens; the last page may end with them.
+        """Return the keys of the pages of these tokens; the last page may be partial.
 
         Other kernels, and other passes of them, may compute other bits, so they count, too.
         """
@@ -215,7 +217,7 @@ class Spill:
         return [] if loaded is None else list(page_keys(loaded, tokens, made_by))
 
     def _seconds(self, start: int, end: int) -> float:
-        """What computing these positions of a page would take."""
+        """Return the seconds that computing these positions of a page would take."""
         loaded = self._loaded()
         return 0.0 if loaded is None else loaded.tuning.pass_s(end - start, start)
 
@@ -300,6 +302,6 @@ def _listed(where: Path) -> list[tuple[str, _File]]:
 
 @functools.cache
 def _forward_hash() -> str:
-    """What tells versions of the code that puts kernels together: other passes, other bits."""
+    """Hash the code that composes kernels: other passes may compute other bits."""
     files = sorted((Path(__file__).parents[2] / "forward").glob("*.py"))
     return hashlib.sha256(b"".join(one.read_bytes() for one in files)).hexdigest()

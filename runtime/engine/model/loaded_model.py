@@ -51,27 +51,24 @@ KV_SHARE = 0.75  # of the memory that is free once the weights are there, for KV
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Facts about the model file that was loaded, whatever its path names now.
-
-    Attributes:
-        quant: the type that most weights have, e.g. ``Q4_0``.
-        parameters: weights in all tensors.
-        context_length: positions that the model was trained for.
-        nbytes: size of the file, or of all parts of a split one.
-        parts: the files of a split model; `path` is the first.
-        files: what was loaded, held open.
-    """
+    """Facts about the model file that was loaded, whatever its path names now."""
 
     name: str
     path: Path
     architecture: str
     quant: str
+    """The type that most weights have, e.g. ``Q4_0``."""
     parameters: int
+    """Weights in all tensors."""
     n_layers: int
     context_length: int
+    """Positions that the model was trained for."""
     nbytes: int
+    """Size of the file, or of all parts of a split one."""
     parts: tuple[Path, ...] = ()
+    """The files of a split model; `path` is the first."""
     files: tuple[MappedFileGuard, ...] = field(default=(), repr=False, compare=False)
+    """What was loaded, held open."""
 
     @cached_property
     def sha256(self) -> str:
@@ -83,7 +80,7 @@ class ModelInfo:
         return sha256_of(self.files)
 
     def __getstate__(self) -> dict[str, object]:
-        """The facts, without the open files: a copy, or another process, cannot have those."""
+        """Return the facts without the open files, which no copy or other process can have."""
         return {**self.__dict__, "sha256": self.sha256, "files": ()}
 
 
@@ -104,7 +101,7 @@ class LoadOptions:
 
 
 class LoadedModel(ProcessBound):
-    """What passes are made of. Only one runs at a time.
+    """A model in memory, and all that its passes need. Only one pass runs at a time.
 
     Attributes:
         model: facts about the model file.
@@ -112,14 +109,14 @@ class LoadedModel(ProcessBound):
         target: the CPU feature set that the kernels were generated for.
         machine: measured limits of this machine.
         threads: threads that run a pass.
-        active_threads, contention: the threads that have a core; leaves out those whose core
-            another has.
+        active_threads, contention: the threads that have a core; the monitor leaves out those
+            whose core another process has.
         tuning: how passes are run.
         layout: what the pages of KV caches are made of.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
         attention_tile: tokens of a pass that share one read of the cache.
         packed_cache: the packed copy of the weights on disk, if one was asked for.
-        sampling: what the model's file says of it (`general.sampling.*`).
+        sampling: the settings of the model's file (`general.sampling.*`).
         sampling_notes: what of that makes no sense, or is not done here.
         lock: held while a pass runs.
         trying: threads that take it without `with`: an interrupt may come right behind that.
@@ -205,14 +202,14 @@ class LoadedModel(ProcessBound):
             raise EngineError(f"token id {bad} is not in the vocabulary of {most}")
 
     def give_back(self) -> None:
-        """Release the lock where an interrupt came right behind this thread's taking it."""
+        """Release the lock if an interrupt came right after this thread took it."""
         if (thread := threading.get_ident()) in self.trying:
             self.trying.discard(thread)
             if self.lock._is_owned():  # pyright: ignore[reportAttributeAccessIssue]
                 self.lock.release()
 
     def as_ids(self, ids: object) -> list[int]:
-        """Token ids that a caller gave.
+        """Return a caller's token ids as a list of ints.
 
         Raises:
             EngineError: they are none of the vocabulary.
@@ -256,12 +253,12 @@ class LoadedModel(ProcessBound):
         return (known.machine, known.efficiency) if known else (self.machine, Efficiency())
 
     def apply_calibration(self, found: Calibration) -> None:
-        """Take what was measured of this model, and choose anew by it how passes are run."""
+        """Use a new calibration, and choose anew how passes are run."""
         self.calibration = found
         self.tuning = self.tuning.renewed(self._known())
 
     def _known(self) -> policy.TuningInputs:
-        """What settings are chosen from: measured limits, and what kernels reach of them."""
+        """Collect the inputs of tuning: measured limits, and what kernels reach of them."""
         swept = thread_sweep.load(self.library)
         profiles = [p for p in swept.profiles if not p.doubtful] if swept is not None else ()
         layers, kept = self.network.config.layers, self.calibration

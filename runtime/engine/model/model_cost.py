@@ -20,22 +20,20 @@ from ...weights.matrix import Matrix
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A model whose weights have sizes, but no memory.
-
-    Attributes:
-        layout: of its KV cache, without rotary tables; packed: bytes of all weights.
-        state: bytes of a sequence's state, those of the layer that drafts among them.
-    """
+    """A model whose weights have sizes, but no memory."""
 
     network: Decoder
     layout: KVLayout
+    """Layout of its KV cache, without rotary tables."""
     cost: ModelCost
     packed: int
+    """Bytes of all weights."""
     state: int
+    """Bytes of a sequence's state, including the MTP layer's."""
 
 
 def size_up(gguf: GGUFFile, target: CpuTarget, kv: KVFormat = "bf16", *, mtp: bool = True) -> Sized:
-    """What the model of a file would be on `target`, from its header alone.
+    """Size the model of a file on `target`, from its header alone.
 
     Raises:
         ModelError: it cannot be run.
@@ -50,7 +48,7 @@ def size_up(gguf: GGUFFile, target: CpuTarget, kv: KVFormat = "bf16", *, mtp: bo
 
 
 def model_cost(network: Decoder, layout: KVLayout) -> ModelCost:
-    """What a pass of the model costs, with a cache of this layout."""
+    """Count what a pass of the model costs, with a cache of this layout."""
     *in_layers, head = network.matrices
     experts = [m for m in in_layers if _chosen(m)]
     body = [m for m in in_layers if not _chosen(m)]
@@ -80,7 +78,7 @@ def model_cost(network: Decoder, layout: KVLayout) -> ModelCost:
 
 
 def layer_parts(network: Decoder, layout: KVLayout) -> list[LayerParts]:
-    """What each layer adds to a pass."""
+    """Return what each layer adds to a pass."""
     recurrent = network.recurrent
     return [_layer(network, layout, n, recurrent.get(n)) for n in range(network.config.layers)]
 
@@ -107,7 +105,7 @@ def _layer(network: Decoder, layout: KVLayout, n: int, state: Recurrence | None)
 
 
 def _attention_layers(network: Decoder, layout: KVLayout) -> tuple[AttentionLayers, ...]:
-    """Layers by how they attend; none if all do alike, but for windows, in their own cache."""
+    """Group layers by how they attend; empty if all attend alike, apart from windows."""
     config = network.config
     usual = config.sources == tuple(range(config.layers)) and not config.heads.value_dim
     if usual and len(set(config.shapes)) == 1:
@@ -118,5 +116,5 @@ def _attention_layers(network: Decoder, layout: KVLayout) -> tuple[AttentionLaye
 
 
 def _chosen(m: Matrix) -> bool:
-    """Whether a token takes some of its copies only."""
+    """Return whether a token uses only some copies of the matrix, as with experts."""
     return m.experts > 0 and not m.by_head

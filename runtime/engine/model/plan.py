@@ -1,7 +1,7 @@
 """The passes of an engine: what was built for each kind, and the native tape made of it.
 
-A plan belongs to the engine. Whose rows a pass computes stands in its descriptor, so that all
-sessions use the same few plans, and a new session or a fork costs no tape.
+A plan belongs to the engine. The descriptor of a pass lists its rows, so that all sessions use the
+same few plans, and a new session or a fork costs no tape.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Plan(Generic[G]):
         self._kinds = kinds.reshape(3, -1)
 
     def seconds(self, times: TapeTimes) -> list[float]:
-        """Of all threads: inside kernels, in those that are neither GEMMs nor attention, all."""
+        """Return seconds of all threads: in kernels, in those not GEMM or attention, in all."""
         return times.sums(self._kinds)
 
 
@@ -65,7 +65,7 @@ class Plans:
     """The plans of an engine, each built when it is first needed.
 
     Where a setting that plans are made of has changed, such as the tokens of a chunk, there is
-    another one for it; the old one stays for who goes back.
+    another one for it; the previous plan stays cached.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
@@ -94,11 +94,11 @@ class Plans:
         return self._plan("hidden", self._most, HiddenGraph)
 
     def build(self) -> None:
-        """Build now what most phases need."""
+        """Build the plans that most phases need."""
         _ = self.decode, self.prefill, self.choose
 
     def split(self, plan: Plan, spans: Sequence[Span]) -> Plan:
-        """The plan like `plan` whose attention is split, if there is one for such a pass."""
+        """Return the variant of `plan` with split attention, if it fits such a pass."""
         if plan is not self.decode and plan is not self.prefill:
             return plan
         most = min(plan.max_tokens, SPLIT_TOKENS)

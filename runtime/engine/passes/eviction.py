@@ -23,7 +23,7 @@ def victims_for(
     sequences: Iterable[TokenSequence],
     active: Collection[TokenSequence],
 ) -> list[TokenSequence]:
-    """Whose pages may be evicted for a request: who rests first, then who came last.
+    """Return the sequences that a request may preempt: resting ones, then the latest.
 
     Args:
         pending: request of the sequence that lacks memory.
@@ -57,10 +57,10 @@ def frees_enough(
     wanted: int,
     freed_by: Callable[[Counter[Page]], int],
 ) -> bool:
-    """Whether the pages of these may be taken back: that gives a sequence what it wants.
+    """Return whether preempting these victims gives a sequence the bytes that it wants.
 
-    Or they are all there are. Else it waits for the others; who were to start over and over
-    meanwhile would only be in their way.
+    Also where no sequence besides these holds pages. Otherwise it waits for the others: preempting
+    these would only make them start over and over.
     """
     held = Counter(page for one in list(sequences) for page in one.cache.held)
     theirs = Counter(page for one in victims for page in one.cache.held)

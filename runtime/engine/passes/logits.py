@@ -1,4 +1,4 @@
-"""Logits that a pass leaves behind, until another one needs their place."""
+"""Logits of a pass, which are copied before another pass overwrites them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Logits:
     """Logits that a pass gave to one sequence.
 
-    They lie where every pass of the engine leaves its own. Before another one needs that place they
-    are copied, unless nobody wants them any more.
+    They lie in the engine's buffers, which all passes share. Before another pass overwrites them
+    they are copied, unless they were released.
     """
 
     buffers: OutputBuffers = field(repr=False)
@@ -28,7 +28,7 @@ class Logits:
     tokens: list[int]
     """Chosen greedily in the rows for which a mask was given beforehand; -1: none could be."""
     released: bool = False
-    """Nobody wants them any more."""
+    """Whether they are no longer needed."""
     copies: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
     """Of `rows` and `hidden`, where they were copied."""
 
@@ -48,8 +48,7 @@ class Logits:
         return self.buffers.hidden[self.first : self.first + self.count]
 
     def copy(self, rows: slice = slice(-1, None)) -> Logits:
-        """The last row, or others, for whoever wants them longer; also while other threads run
-        passes.
+        """Copy the last row, or others, to outlive the pass; safe while other threads run passes.
 
         `make_room` comes before the pass that overwrites them: if they are where they were, what
         was copied is whole.
@@ -61,5 +60,5 @@ class Logits:
                 return Logits(self.buffers, -1, len(found[0]), [], copies=found)
 
     def make_room(self) -> None:
-        """Another pass is about to overwrite them."""
+        """Copy the logits, as another pass is about to overwrite them."""
         self.copies, self.first = (self.rows.copy(), self.hidden.copy()), -1

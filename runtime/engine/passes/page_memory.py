@@ -1,7 +1,7 @@
-"""Memory for the pages of a pass: what its rows need, and who gives up theirs for it.
+"""Memory for the pages of a pass: what its rows need, and what is evicted for it.
 
-Room is made of what nobody has, then of sequences that rest, then of those that got theirs later.
-So who was first completes, and nobody computes again by turns.
+Unused pages are evicted first, then those of resting sequences, then those of sequences that got
+theirs later. So the first one completes, and sequences do not recompute by turns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PageMemory:
         self._sequences, self._active = sequences, active
         self._waiting, self._ask_again = waiting, ask_again
         self.parks = True
-        """Whether sequences that find no memory wait, and may have it taken back for others; a
+        """Whether sequences that find no memory wait, and may be preempted for others; a
         benchmark turns it off to see what that gives."""
         self.preempted = 0
         """How often a sequence's pages were evicted."""

@@ -44,7 +44,7 @@ class PendingRequest:
 
 
 def same_prefix(request: Request, other: Request) -> bool:
-    """Whether two sequences that share prefixes are about to compute the same."""
+    """Return whether two sequences that share prefixes are about to compute the same rows."""
     one, two = request.sequence, other.sequence
     return (
         one.shares

@@ -1,4 +1,4 @@
-"""What goes through the narrow place, as plain data: what is wanted, a pass, what came of it.
+"""The data between scheduler and runner: a request, a batch for one pass, a result.
 
 Request ── scheduler ──► Batch ── runner ──► StepResult ──► the sequence that asked
 """
@@ -58,7 +58,7 @@ class Batch:
 
     @classmethod
     def whole(cls, *requests: Request) -> Batch:
-        """A pass of all rows of these."""
+        """Build a batch of all rows of these requests."""
         return cls(tuple((one, len(one.ids)) for one in requests))
 
 

@@ -125,7 +125,7 @@ class Runner:
         return result
 
     def _one_row(self, tuning: Autotuner) -> Plan:
-        """The plan of one row: it is asked for at every token."""
+        """Return the plan of one row, which every token needs."""
         if self._decode is None or self._decode.graph.register_tiles is not tuning.tiles:
             self._decode = self._plans.decode
         return self._decode
@@ -207,21 +207,21 @@ class Runner:
         return results
 
     def reading(self, parts: Sequence[tuple[Request, int]]) -> Reading:
-        """What the first so many rows of each of several sequences will read together."""
+        """Return what the first rows of several sequences will read together."""
         shared = self._look(self._ahead, parts)
         return NO_SHARING if shared is None else shared.reading(*self._plans.prefill.graph.joined)
 
     def _look(
         self, finder: PrefixFinder, parts: Sequence[tuple[Request, int]]
     ) -> SharedPrefix | None:
-        """What the sequences of a pass have in common."""
+        """Find the pages that the sequences of a pass share."""
         if not self.joins:
             return None
         key = [(one.sequence.cache.version, one.start // PAGE, count) for one, count in parts]
         return finder.find(key, (one.sequence.cache for one, _ in parts))
 
     def choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
-        """The greedy choice in one row; where a pass of others runs, it is not waited for."""
+        """Choose greedily in one row, without waiting for a pass of others."""
         with self._aside(logits) as free:
             if not free or logits.first < 0:
                 return greedy(logits.rows[row], mask)
@@ -230,13 +230,13 @@ class Runner:
             return self._run_choice(at, 1, 1)[0]
 
     def hidden(self, logits: Logits, row: int) -> np.ndarray:
-        """A copy of one row of `Logits.hidden`; a pass of others is not waited for."""
+        """Copy one row of `Logits.hidden`, without waiting for a pass of others."""
         with self._aside(logits):
             return logits.hidden[row].copy()
 
     @contextmanager
     def _aside(self, logits: Logits) -> Iterator[bool]:
-        """Between passes, or where that of others has copied what was here: then it goes on."""
+        """Wait for the lock, or until the logits were copied; yield whether the lock is held."""
         lock, me, trying = self._loaded.lock, threading.get_ident(), self._loaded.trying
         self._loaded.give_back()
         trying.add(me)
@@ -292,7 +292,7 @@ class Runner:
         self._given.clear()
 
     def _choose(self, masks: Sequence[np.ndarray | None], threads: int) -> list[int]:
-        """The greedy choice in the first rows of the last pass."""
+        """Choose greedily in the first rows of the last pass."""
         for row, mask in enumerate(masks):
             self._loaded.outputs.set_mask(row, mask)
         return self._run_choice(0, len(masks), threads)
@@ -326,7 +326,7 @@ class Runner:
                     self._loaded.pool.clear_stop()
 
     def _run_tape(self, tape: CompiledTape, times: TapeTimes) -> None:
-        """Run a tape to its end, with a breath for Python's signal handlers now and then."""
+        """Run a tape to its end, in slices between which Python's signal handlers run."""
         pool, at, end = self._loaded.pool, 0, len(tape.names)
         while True:
             at = tape.run(at, times)

@@ -1,7 +1,7 @@
 """The batch scheduler: a pass takes rows of all waiting sequences, up to the latency deadline.
 
-Sessions live in threads of their own. One that wants rows computed asks for them and waits; the
-first one that does so leads: it runs passes for everybody who waits until its own rows are there,
+Sessions live in threads of their own. One that wants rows computed adds a request and waits; the
+first one to do so leads: it runs passes for all waiting requests until its own rows are computed,
 and hands the lead to the next. So a session that is alone runs its passes in its own thread with
 nothing in between, and many sessions share passes without a thread more.
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 GATHER_S = 10e-3  # that a pass waits at most for sessions that are about to ask for their next rows
 GATHER_SHARE = 0.25  # of the last pass, likewise
 FEW_ROWS = 16  # with which a pass of its own makes do beside decodes
-IDLE_S = 2e-3  # between looks for memory where nobody can go on
+IDLE_S = 2e-3  # between looks for memory where no sequence can continue
 
 
 class Scheduler(PassPolicy[PendingRequest]):
-    """Puts rows into passes.
+    """Puts rows of waiting sequences into passes.
 
     Attributes:
         passes, shared: passes that were run, and those of them with rows of several sequences.
@@ -50,7 +50,7 @@ class Scheduler(PassPolicy[PendingRequest]):
         pages: the memory of their KV caches.
         beside: rows of others in the last pass, as if all sequences in it had as many of them. So
             the next pass is likely to be.
-        mutex: while a sequence has it, its pages are not taken back. Never held during a pass.
+        mutex: while a thread has it, no pages are evicted. Never held during a pass.
     """
 
     def __init__(
@@ -81,20 +81,20 @@ class Scheduler(PassPolicy[PendingRequest]):
         )
 
     def abandoned(self) -> bool:
-        """After a fork: whether a thread that is not here has a lock, or leads, for ever."""
+        """Return whether, after a fork, a missing thread holds a lock or the lead for ever."""
         free = [lock for lock in (self.mutex, self._loaded.lock) if lock.acquire(blocking=False)]
         for lock in free:
             lock.release()
         return len(free) < 2 or self._leading not in (0, threading.get_ident())
 
     def register(self, sequence: TokenSequence) -> None:
-        """From now on its pages may be taken back for others."""
-        with self.mutex:  # not while somebody looks through them all
+        """Register a sequence: from now on its pages may be evicted for others."""
+        with self.mutex:  # not while another thread iterates over them
             self.sequences.add(sequence)
 
     @contextmanager
     def phase(self, sequence: TokenSequence) -> Iterator[None]:
-        """The sequence asks for rows again and again: passes may wait a moment for it."""
+        """Mark a sequence as active, so that passes may wait a moment for its rows."""
         sequence.began = time.perf_counter()
         with self.mutex:
             self._active[sequence] = 0.0
@@ -106,9 +106,9 @@ class Scheduler(PassPolicy[PendingRequest]):
                 self._active.pop(sequence, None)
 
     def compute(self, request: Request) -> StepResult:
-        """Have rows computed: all of them, or the first ones of a prompt.
+        """Compute rows of a request: all of them, or the first ones of a prompt.
 
-        None are where another sequence has just computed the same: they can be taken over.
+        Computes none where another sequence has just computed the same: they can be adopted.
 
         Raises:
             PassCancelledError: the sequence was stopped, or closed since its phase began.
@@ -143,7 +143,7 @@ class Scheduler(PassPolicy[PendingRequest]):
         return result
 
     def _recover(self, me: int) -> None:
-        """Take back what Ctrl-C left of this thread in the midst of leading, or of waiting."""
+        """Undo what Ctrl-C left of this thread while it led or waited."""
         if self._waiting:
             for one in [one for one in self._waiting if one.thread == me and not one.taken]:
                 self._waiting.remove(one)
@@ -153,7 +153,7 @@ class Scheduler(PassPolicy[PendingRequest]):
             self._loaded.give_back()
 
     def _run_alone(self, request: Request) -> StepResult | None:
-        """Run rows of the only sequence that wants any; None: it needs others' memory."""
+        """Run rows of the only active sequence; None: it needs others' memory."""
         loaded, sequence, count = self._loaded, request.sequence, len(request.ids)
         if count > WHOLE_ROWS:
             count = self._part(request, loaded.tuning.chunk)
@@ -229,12 +229,12 @@ class Scheduler(PassPolicy[PendingRequest]):
             raise
 
     def _commit(self, sequence: TokenSequence, end: int, count: int) -> None:
-        """A pass has computed so many rows up to a position."""
+        """Commit a pass: `count` more rows of a sequence are cached, up to position `end`."""
         # In this order: Ctrl-C in between costs that the rows are computed again.
         if sequence.cache.state is not None:
             sequence.cache.computed(end)
         sequence.n_cached = end
-        # A page that is full is kept before its windows are let go of.
+        # A full page is added to the tree before its windowed layers are released.
         known = self._prefix_cache
         if sequence.shares and known.running and (count > 1 or end % PAGE == 0):
             known.add(sequence.cache, sequence.tokens, end, sequence.namespace)
@@ -242,7 +242,7 @@ class Scheduler(PassPolicy[PendingRequest]):
             sequence.cache.slide(end)
 
     def computed(self, sequence: TokenSequence) -> None:
-        """No pass has rows of a sequence any more."""
+        """Mark a sequence as having no rows in a pass any more; finish a close that waited."""
         sequence.computing = False
         if sequence.closing:
             with self.mutex:
@@ -250,9 +250,9 @@ class Scheduler(PassPolicy[PendingRequest]):
                     sequence.reset()
 
     def close(self, sequence: TokenSequence) -> None:
-        """Let go of what a sequence has, from any thread: at once, or when its pass has ended.
+        """Drop a sequence's tokens and pages, from any thread: now, or when its pass has ended.
 
-        Its rows are in no later pass: whoever asks for some finds it closed.
+        Its rows are in no later pass: a request for more finds it closed.
         """
         with self.mutex:
             sequence.generation += 1
@@ -263,13 +263,13 @@ class Scheduler(PassPolicy[PendingRequest]):
         self._runner.cancel(sequence)
 
     def stop(self, sequence: TokenSequence) -> None:
-        """End its phase, from any thread."""
+        """End a sequence's phase, from any thread."""
         sequence.status = Status.STOPPED
         self.withdraw(sequence)
         self._runner.cancel(sequence)
 
     def withdraw(self, sequence: TokenSequence) -> None:
-        """Take back the rows of a stopped sequence that wait for a pass, from any thread."""
+        """Withdraw the waiting rows of a stopped sequence, from any thread."""
         with self.mutex:
             for pending in self._waiting:
                 if pending.request.sequence is sequence and not pending.taken:
@@ -290,7 +290,7 @@ class Scheduler(PassPolicy[PendingRequest]):
                 lead, self._leading = True, me
         if not lead:
             self._wait(pending)
-        if lead or pending.leads:  # also where it is done: somebody has to hand on the lead
+        if lead or pending.leads:  # also where it is done: it has to hand on the lead
             self._lead(pending)
         if pending.error is not None:
             raise pending.error
@@ -307,10 +307,10 @@ class Scheduler(PassPolicy[PendingRequest]):
         self._waiting.append(pending)
 
     def _wait(self, pending: PendingRequest) -> None:
-        """Until its rows are there, or it is to lead."""
+        """Wait until its rows are computed, or it has to lead."""
         try:
             pending.flag.acquire()
-        except BaseException:  # Ctrl-C: its rows are taken back, once no pass has them
+        except BaseException:  # Ctrl-C: its rows are withdrawn, once no pass has them
             with self.mutex:
                 if pending in self._waiting and not pending.taken:
                     self._waiting.remove(pending)
@@ -322,7 +322,7 @@ class Scheduler(PassPolicy[PendingRequest]):
             raise
 
     def _lead(self, mine: PendingRequest) -> None:
-        """Run passes until its own rows are there."""
+        """Run passes until the thread's own rows are computed."""
         try:
             while not mine.done:
                 self.step()
@@ -344,7 +344,7 @@ class Scheduler(PassPolicy[PendingRequest]):
     # --- a pass
 
     def step(self) -> None:
-        """One pass, for those who wait: gather, schedule, run and commit, wake."""
+        """Run one pass for the waiting requests: gather, schedule, run and commit, wake."""
         self._gather()
         batch, changed, error = None, list[PendingRequest](), None
         results: list[StepResult] = []
@@ -362,7 +362,7 @@ class Scheduler(PassPolicy[PendingRequest]):
             self._finish(batch, results, changed, error, began)
 
     def _schedule(self) -> tuple[Batch | None, list[PendingRequest]]:
-        """The next pass, and who has to ask again; nobody else may have the pages that it needs."""
+        """Pick the next pass and the requests to retry; reserve the memory that it needs."""
         memory = self._loaded.layout.memory
         with self.mutex:
             memory.promised = 0
@@ -382,7 +382,7 @@ class Scheduler(PassPolicy[PendingRequest]):
         error: Exception | None,
         began: float,
     ) -> None:
-        """A pass is over: give its requests their results, and wake who waits for them."""
+        """Give the requests of a pass their results, and wake the threads that wait for them."""
         ended = time.perf_counter()
         with self.mutex:
             picked, self._picked = self._picked, []
@@ -406,7 +406,7 @@ class Scheduler(PassPolicy[PendingRequest]):
     def _served(
         self, pending: PendingRequest, error: Exception | None, now: float, *, again: bool = False
     ) -> None:
-        """Its pass is over: wake who waits for it."""
+        """Complete a request whose pass is over, unless another pass has to take it."""
         pending.taken = False
         if pending.done:  # withdrawn meanwhile
             return
@@ -418,7 +418,7 @@ class Scheduler(PassPolicy[PendingRequest]):
         self._done(pending)
 
     def _done(self, pending: PendingRequest) -> None:
-        """It waits no longer."""
+        """Complete a request and wake its thread."""
         pending.done = True
         self._waiting.remove(pending)
         if not pending.leads:
@@ -483,10 +483,10 @@ class Scheduler(PassPolicy[PendingRequest]):
         return self.pages.needed(pending, count, promised, picked)
 
     def admit(self, request: Request) -> bool:
-        """Make room for rows that their sequence has computed by a plan of its own.
+        """Make room for rows that a sequence computes in a pass of its own.
 
-        As for those that wait for a pass; the caller has the engine's lock until then. False: there
-        is none yet.
+        As for requests that wait for a pass; the caller has the engine's lock until then. Returns
+        False if there is no room yet.
 
         Raises:
             ContextOverflowError: there never will be.
@@ -501,7 +501,7 @@ class Scheduler(PassPolicy[PendingRequest]):
             return needed is not None and self.pages.promise(needed)
 
     def rows_aside(self, most: int, start: int) -> int:
-        """Rows of a pass that nobody shares: beside decodes, as few as the deadline asks for."""
+        """Return the rows of an unshared pass; fewer for the deadline while others decode."""
         with self.mutex:
             if not self._any_decodes():
                 return most
@@ -511,7 +511,7 @@ class Scheduler(PassPolicy[PendingRequest]):
         return rows
 
     def _is_prefix_cached(self, request: Request) -> bool:
-        """Whether another sequence has computed the next rows since they were asked for."""
+        """Return whether another sequence has computed the next rows since the request."""
         sequence, least = request.sequence, request.sequence.n_cached + SAME
         ids = sequence.tokens[:-1]  # as `adopt_prefix` looks: who is sent back has to find it
         return (

@@ -23,7 +23,7 @@ _NUMBERS = itertools.count(1)
 
 
 class Status(Enum):
-    """What a sequence is at."""
+    """What a sequence is doing."""
 
     IDLE = auto()
     """In no phase."""
@@ -36,14 +36,14 @@ class Status(Enum):
 
 
 class TokenObserver(Protocol):
-    """What follows the tokens of a sequence, such as an index for drafts."""
+    """An observer of a sequence's tokens, such as an index for drafts."""
 
     def truncate(self, n: int) -> None:
-        """Hear that the tokens from `n` on are about to go."""
+        """Handle that the tokens from `n` on are about to be dropped."""
         ...
 
     def reset(self, tokens: list[int]) -> None:
-        """Hear that `tokens` are the sequence's from now on, in place of those before."""
+        """Handle that `tokens` is the sequence's list from now on."""
         ...
 
 
@@ -61,7 +61,7 @@ class TokenSequence(ProcessBound):
         """cache: holds the first `n_cached` of `tokens`."""
         self.cache = cache
         self.prefixes = prefixes
-        """What others have computed; under its lock no page is taken back."""
+        """What others have computed; under its lock no page is evicted."""
         self.context = context
         """Maximum tokens."""
         self.tokens = list(tokens)
@@ -77,7 +77,7 @@ class TokenSequence(ProcessBound):
         self.computing = False
         """Whether a pass has rows of it, and may write on its pages."""
         self.closing = False
-        """Whether these are to be let go of when the pass has ended. Not one status with
+        """Whether these are to be released when the pass has ended. Not one status with
         `computing`: each is set by a thread of its own, which then looks at the other."""
         self.began = time.perf_counter()
         """When its phase did, in seconds of `time.perf_counter`."""
@@ -123,27 +123,27 @@ class TokenSequence(ProcessBound):
             raise PassCancelledError("stopped; the session keeps the tokens computed so far")
 
     def reset(self) -> None:
-        """Let go of tokens and pages. The caller has the mutex, and no pass has rows of it."""
+        """Drop tokens and pages. The caller has the mutex, and no pass has rows of it."""
         self.closing = False
         self.tokens = []  # a new list: who is in the midst of a phase may look at the old one
         self.cache.clear()
         self.n_cached = 0
         self.admitted = 0.0
-        self.release_logits()  # else the next pass copies them, for nobody
+        self.release_logits()  # else the next pass copies them in vain
         if self.observer is not None:
             self.observer.reset(self.tokens)
 
     def evict(self) -> None:
-        """Let go of all pages; the tokens stay, to be computed again. The caller has the mutex."""
+        """Release all pages; the tokens stay, to be recomputed. The caller has the mutex."""
         self.recomputed += self.n_cached
         self.cache.clear()
         self.n_cached = 0
         self.admitted = 0.0
 
     def rollback(self, n: int) -> None:
-        """Go on behind the first `n` positions, or fewer. The caller has the mutex.
+        """Roll back to the first `n` positions, or fewer. The caller has the mutex.
 
-        Fewer where a state is not known there, or where windows let go of what is seen from there.
+        Fewer where no state is known there, or where windowed layers have dropped rows it needs.
         """
         at = min(self.n_cached, n)
         known = self.cache.seek(at)
@@ -157,7 +157,7 @@ class TokenSequence(ProcessBound):
     # --- tokens
 
     def begin(self, ids: Sequence[int], generation: int | None = None) -> None:
-        """A phase begins, with these new tokens.
+        """Begin a phase, and append its new tokens.
 
         generation: how often it had been closed when they were given, if that was before.
 
@@ -184,7 +184,7 @@ class TokenSequence(ProcessBound):
         self.changes += 1
         if self.observer is not None:
             self.observer.truncate(n)
-        with self.prefixes.lock:  # pages may be taken back meanwhile
+        with self.prefixes.lock:  # pages may be evicted meanwhile
             del self.tokens[n:]
             self.rollback(n)
             self.cache.truncate(self.n_cached)
@@ -194,24 +194,24 @@ class TokenSequence(ProcessBound):
     # --- what is cached of them
 
     def keep_cached(self, n: int) -> None:
-        """Count on no more than the first `n` positions of the KV cache."""
+        """Roll the KV cache back to at most the first `n` positions."""
         with self.prefixes.lock:
             self.rollback(n)
 
     def count_on(self, known: int, drafted: int) -> None:
-        """Of a pass that computed a draft behind `known` positions, count on so many tokens of it.
+        """Accept `drafted` of the drafts that a pass computed behind `known` positions.
 
-        Not where the pages were taken back since.
+        Not where the pages were evicted since.
         """
         with self.prefixes.lock:
             if self.n_cached >= known:
                 self.n_cached = self.cache.seek(known + drafted)
 
     def adopt_prefix(self, total: int, adopted: int = 0) -> int:
-        """Take over what is known of the tokens up to `total`; the last one is computed here.
+        """Adopt the cached prefix of the tokens up to `total`; the last one is computed here.
 
-        Before many rows are asked for, each time: the scheduler sends back who could. Returns how
-        many tokens were taken over in a phase in which `adopted` had been before.
+        Call it before each request of many rows: the scheduler returns requests that could adopt
+        theirs. Returns how many tokens the phase has adopted, `adopted` of them before.
         """
         if not self.shares:
             return adopted
@@ -224,9 +224,9 @@ class TokenSequence(ProcessBound):
             return min(adopted, before) + self.n_cached - before
 
     def keep_prefix(self) -> None:
-        """Let others find what it has computed, if it shares."""
+        """Add the computed tokens to the prefix cache, if the sequence shares."""
         if self.shares:
-            with self.prefixes.lock:  # pages may be taken back meanwhile
+            with self.prefixes.lock:  # pages may be evicted meanwhile
                 if self.n_cached:
                     self.prefixes.add(self.cache, self.tokens, self.n_cached, self.namespace)
 
@@ -245,7 +245,7 @@ class TokenSequence(ProcessBound):
         return self.logits
 
     def release_logits(self) -> None:
-        """Nobody wants them any more."""
+        """Release the logits, so that no pass copies them."""
         logits, self.logits, self.logits_at = self.logits, None, -1
         if logits is not None:
             logits.released = True

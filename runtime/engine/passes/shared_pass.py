@@ -28,36 +28,36 @@ HELD_NS = 1_000_000  # without a core: a pass was held up
 
 @dataclass(eq=False)
 class SharedPass:
-    """A pass with rows of several sequences, as each of them accounts for it.
-
-    Attributes:
-        number: among the shared passes of the engine, from 1.
-        labels, parts: whose rows, and how many behind how many; in the same order.
-        together: what each read together with others; nothing where nobody did.
-        why: what ended the search for more rows: see `PassEvent.why`.
-        expected: what the cost model said; expected_s: the same, corrected by passes before it.
-        ended: Unix seconds.
-        seconds: of the pass; kernel_s, elementwise_s: of a thread inside kernels, and in those that
-            neither multiply by weights nor attend.
-        threads: that ran it.
-        experts: distinct ones that each layer of a mixture took.
-    """
+    """A pass with rows of several sequences, as each of them accounts for it."""
 
     loaded: LoadedModel = field(repr=False)
     number: int
+    """Number among the shared passes of the engine, from 1."""
     labels: Sequence[str]
+    """Labels of the sequences, in the order of `parts`."""
     parts: Sequence[Part]
+    """Rows of each sequence, and the positions before them."""
     together: Sequence[Together]
+    """What each sequence read together with others; empty if none did."""
     why: str
+    """Why it has no more rows: see `PassEvent.why`."""
     plan: Plan = field(repr=False)
     expected: LatencyEstimate
+    """What the cost model predicted."""
     expected_s: float
+    """The predicted seconds, corrected by earlier passes."""
     ended: float
+    """When it ended, in Unix seconds."""
     seconds: float
+    """Seconds of the pass."""
     kernel_s: float
+    """Seconds of a thread inside kernels."""
     elementwise_s: float
+    """Seconds of a thread in kernels that neither multiply by weights nor attend."""
     threads: int
+    """Threads that ran it."""
     experts: Sequence[int]
+    """Distinct experts that each layer of a mixture used."""
 
     @cached_property
     def rows(self) -> int:
@@ -70,11 +70,11 @@ class SharedPass:
         return len(self.parts)
 
     def share(self, place: int) -> float:
-        """One sequence's share of its time: by rows."""
+        """Return one sequence's share of the pass's time, by rows."""
         return self.parts[place].tokens / self.rows
 
     def cost(self, place: int) -> PassCost:
-        """One sequence's part of its counts; those of all make up the pass."""
+        """Return one sequence's part of the counts; the parts add up to the pass."""
         model, tile = self.loaded.cost, self.loaded.attention_tile
         read = float(sum(self.experts)) if model.experts else None
         return part_cost(model, self._joined, place, self.plan.tape.barriers, tile, read)
@@ -88,7 +88,7 @@ class SharedPass:
         return [part._replace(together=one[0], readers=one[1]) for part, one in pairs]
 
     def event(self, place: int) -> PassEvent:
-        """What the trace of one sequence says of it."""
+        """Build the event of this pass for the trace of one sequence."""
         cost, share = self.cost(place), self.share(place)
         return PassEvent(
             ts=self.ended,
@@ -101,7 +101,7 @@ class SharedPass:
 
     @cached_property
     def _common(self) -> dict[str, Any]:
-        """What the traces of all sequences say alike."""
+        """The fields that the events of all sequences have in common."""
         loaded, total = self.loaded, PassCost()
         for place in range(self.sequences):
             total += self.cost(place)
@@ -131,12 +131,12 @@ class SharedPass:
 
 
 class Forecasts:
-    """How far passes that several sequences shared were from what was predicted of them.
+    """Prediction errors of passes that several sequences shared.
 
     Attributes:
         ratios: seconds by predicted seconds, of each pass that was watched.
-        held: whether a thread waited for a core in it or just before, as far as the system says:
-            what the pass took then is the machine's doing, and nobody could predict it.
+        held: whether a thread waited for a core in it or just before, as far as the system
+            reports it: what the pass took then could not be predicted.
     """
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class Forecasts:
         self._waited: dict[int, int] = {}  # ns by thread, so far
 
     def add(self, done: SharedPass) -> None:
-        """Take in a pass: see `Runner.watched`."""
+        """Record a pass: see `Runner.observe_shared`."""
         self.ratios.append(done.seconds / done.expected_s)
         rows = tuple(part.tokens for part in done.parts)
         self._alike.setdefault(rows, []).append(done.seconds)
@@ -158,11 +158,11 @@ class Forecasts:
         self.held.append(longest > HELD_NS)
 
     def within(self, error: float) -> float:
-        """Share of the passes that were no further from their prediction, 0 to 1."""
+        """Return the share of passes no further than `error` from their prediction, 0 to 1."""
         return _within(self.ratios, error)
 
     def alike(self, error: float) -> float:
-        """Share of the passes that were no further from the median of those with the same rows.
+        """Return the share of passes no further than `error` from the median of equal rows.
 
         What one prediction for all of them could have reached at best.
         """
@@ -172,7 +172,7 @@ class Forecasts:
         )
 
     def describe(self) -> str:
-        """What is known, as a line for people."""
+        """Describe the prediction errors in one line."""
         if not self.ratios:
             return "no pass had rows of several sequences"
         errors = np.abs(np.array(self.ratios) - 1.0)

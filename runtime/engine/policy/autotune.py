@@ -68,31 +68,28 @@ LATE_S = 2e-3  # a pass that the caller runs alone in this time does not wait fo
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Settings that were given; None: chosen here.
-
-    Attributes:
-        threads: of every pass.
-        chunk: tokens of a prefill pass at most.
-        kv_split: whether attention of short passes is shared out by parts of the KV cache.
-        spin: seconds between two passes before a thread parks.
-        tile: tokens of a GEMM's register tile; max_single_tile: tokens up to which a pass is one
-            tile.
-        pages: whether the system is asked for large pages.
-        adaptive: whether choices are corrected by what is seen.
-    """
+    """Settings that were given; None: chosen here."""
 
     threads: int | None = None
+    """Threads of every pass."""
     chunk: int | None = None
+    """Maximum tokens of a prefill pass."""
     kv_split: bool | None = None
+    """Whether attention of short passes is split by parts of the KV cache."""
     spin: float | None = None
+    """Seconds between two passes before a thread parks."""
     tile: int | None = None
+    """Tokens of a GEMM's register tile."""
     max_single_tile: int | None = None
+    """Tokens up to which a pass is one tile."""
     pages: bool | None = None
+    """Whether the system is to use large pages."""
     adaptive: bool = True
+    """Whether choices are corrected by measurements."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Overrides:
-        """From values, or from texts such as ``512``, ``300us``, ``on``.
+        """Parse overrides from values, or from texts such as ``512``, ``300us``, ``on``.
 
         Raises:
             SettingError: an unknown setting, or a value that it cannot have.
@@ -141,7 +138,7 @@ class ActiveThreads:
 
     @property
     def elastic(self) -> bool:
-        """Whether passes go on without threads that have no core."""
+        """Whether passes continue without threads that have no core."""
         return self.pool.elastic
 
     @elastic.setter
@@ -167,7 +164,7 @@ class Autotuner:
         spin: seconds that a thread spins between two passes.
         tiles: constants of the GEMMs' kernels, where their tiles are not the usual ones.
         fixed: what was given.
-        trial: what the pass that runs is to be told to when it ends (`after`); None: nothing.
+        trial: the test that gets the time of the running pass from `after`; None: no test does.
     """
 
     def __init__(
@@ -213,7 +210,7 @@ class Autotuner:
         self.apply()
 
     def override(self, more: Mapping[str, Any]) -> Autotuner:
-        """The same with more settings given, and nothing learned yet."""
+        """Return a tuner with more settings given, and nothing learned yet."""
         fixed = {key: getattr(self.fixed, key) for key in KEYS}
         known = {key: value for key, value in {**fixed, **more}.items() if value is not None}
         return Autotuner(
@@ -226,23 +223,23 @@ class Autotuner:
         )
 
     def renewed(self, known: TuningInputs) -> Autotuner:
-        """The settings that follow from new measurements; what was given stays given."""
+        """Return a tuner for new measurements; settings that were given stay given."""
         return Autotuner(
             self.pool, self.active_threads, self.contention, known, self.fixed, self._pages
         )
 
     @property
     def large_pages(self) -> bool:
-        """Whether the system is asked for large pages."""
+        """Whether the system is to use large pages."""
         return bool(self._pages.value)
 
     def apply(self) -> None:
-        """Put these settings to work on the pool: at first, and when another engine's had it."""
+        """Apply these settings to the pool: at first, and after another engine has used it."""
         self.pool.set_spin(SPIN_BARRIER_S, self.spin)
         self._parks = self.pool.parks
 
     def prepare(self) -> None:
-        """Choose now for passes behind little cache: else the first of each kind does, 0.2 ms."""
+        """Choose threads for short contexts now: else the first pass of a kind takes 0.2 ms."""
         if not self._always:
             for bits in range(2, self.chunk.bit_length() + 1):
                 self._prefill_threads(min(3 << bits - 2, self.chunk), 0)
@@ -252,7 +249,7 @@ class Autotuner:
     # --- before and after each pass
 
     def before(self, tokens: int, start: int, tiles: int = 0) -> bool:
-        """Set the threads of a pass of `tokens` tokens at context `start`; whether it is split.
+        """Set the threads of a pass at context `start`; return whether its attention is split.
 
         tiles: see `choose_split`.
         """
@@ -269,7 +266,7 @@ class Autotuner:
         return tokens <= SPLIT_TOKENS and self.split(tokens, start, tiles)
 
     def after(self) -> None:
-        """That pass, of a `trial`, has been run to its end."""
+        """Report the time of a pass of a `trial`, which has just ended."""
         assert self.trial is not None, "the pass is of no trial"
         if not self.active_threads.all_run:
             self.trial.interrupted()
@@ -281,10 +278,10 @@ class Autotuner:
         self.trial = None
 
     def _awake(self, count: int, tokens: int, start: int) -> int:
-        """How many of `count` threads run a pass when some of them sleep.
+        """Return how many of `count` threads run a pass when some of them sleep.
 
         Where one does not come, a short pass is run by the caller alone: to wait for the end of
-        another process's slice, 3 to 4 ms, would take longer. Whoever came late has the next one.
+        another process's slice, 3 to 4 ms, would take longer. Late threads join the next pass.
         """
         if self.fixed.threads is not None or not (self.fixed.adaptive and self.contention.on):
             return count
@@ -327,7 +324,7 @@ class Autotuner:
         return found
 
     def split(self, tokens: int, start: int, tiles: int = 0) -> bool:
-        """Whether the attention of that pass, a short one, is shared out by parts of the cache.
+        """Return whether the attention of a short pass is split by parts of the cache.
 
         tiles: see `choose_split`.
         """
@@ -349,13 +346,13 @@ class Autotuner:
         return split
 
     def next_chunk(self, tokens: int, limit: int) -> int:
-        """Tokens of the next pass when so many are left and a plan takes `limit`."""
+        """Return the tokens of the next pass when so many are left and a plan takes `limit`."""
         return even_part(tokens, min(limit, self.chunk))
 
     # --- what was seen of a phase
 
     def observe(self, tokens: int, start: int, seconds: float) -> None:
-        """A pass of `tokens` tokens at context `start` took so long."""
+        """Record how long a pass of `tokens` tokens at context `start` took."""
         if self.fixed.adaptive and seconds > 0:
             self._seen.append((tokens, start, seconds))
             if len(self._seen) > SEEN:
@@ -363,7 +360,7 @@ class Autotuner:
 
     @property
     def correction(self) -> PassCorrection:
-        """How far the cost model is off; to ask it takes 0.1 ms, so that is done when needed."""
+        """How far the cost model is off; computed when needed, as that takes 0.1 ms."""
         with suppress(IndexError):  # another thread may have taken the last one
             while self._seen:
                 tokens, start, seconds = self._seen.popleft()
@@ -376,17 +373,17 @@ class Autotuner:
         self._correction = other
 
     def pass_s(self, tokens: int, start: int) -> float:
-        """Seconds that a pass of `tokens` tokens at context `start` will take.
+        """Predict the seconds of a pass of `tokens` tokens at context `start`.
 
-        From the cost model, times what passes of about as many rows took of late over what it
-        said of them.
+        From the cost model, times the recent ratio of measured to predicted seconds for passes of
+        about as many rows.
         """
         return self.correction.factor(tokens) * self._expect(tokens, start)
 
     def expect_mixed(
         self, parts: Sequence[Part], reading: Reading = NO_SHARING
     ) -> tuple[LatencyEstimate, float]:
-        """What the cost model says of a pass with unequal rows of several sequences, and seconds.
+        """Predict a pass with unequal rows of several sequences: its estimate, and seconds.
 
         reading: what the first of them read together. The seconds are corrected by what such
         passes of about as many rows took of late.
@@ -421,12 +418,12 @@ class Autotuner:
         return found, found.seconds * self.correction.factor(found.tokens)
 
     def observe_mixed(self, expected: LatencyEstimate, seconds: float) -> None:
-        """A pass of which the cost model said that took so long."""
+        """Record how long a pass took for which the cost model predicted `expected`."""
         if self.fixed.adaptive and seconds > 0:
             self.correction.add(expected.tokens, seconds / expected.seconds)
 
     def _expect(self, tokens: int, start: int) -> float:
-        """The cost model's word, for a KV length rounded down to one of a few steps."""
+        """Return the cost model's seconds, for a KV length rounded down to one of a few steps."""
         key = tokens, length_class(start)
         found = self._expected.get(key)
         if found is None:
@@ -436,7 +433,7 @@ class Autotuner:
         return found
 
     def phase(self, decode: bool, tokens: int, start: int, passes: int, wall_s: float) -> list[str]:
-        """A phase has ended: learn from it. Returns what was corrected since the last one."""
+        """Learn from a phase that has ended; return what was corrected since the last one."""
         if decode and passes and tokens - passes in (0, 1):
             self.observe(1, start + passes // 2, wall_s / passes)
         elif passes == 1 and tokens > 1:
@@ -453,7 +450,7 @@ class Autotuner:
         return lines
 
     def _correct_spin(self, decode: bool, passes: int) -> None:
-        """Within a decode, workers should not park: what comes between passes is our own work."""
+        """Spin longer if workers park within a decode; give up where that does not help."""
         before, self._parks = self._parks, self.pool.parks
         parks = self._parks - before
         running = self.pool.active - 1
@@ -475,7 +472,7 @@ class Autotuner:
     # --- for traces and people
 
     def describe(self) -> dict[str, dict[str, Any]]:
-        """Each setting: its value as it was chosen, and why."""
+        """Describe each setting: its value as it was chosen, and why."""
         return {name: {"value": c.value, "why": c.why} for name, c in self._choices.items()}
 
     @cached_property
@@ -500,7 +497,7 @@ class Autotuner:
         return choose_threads(self.known, tokens, 0)
 
     def _split_choice(self, threads: int) -> Decision:
-        """The KV length from which on decode's attention is split; False: it never is."""
+        """Return the KV length from which decode's attention is split; False: it never is."""
         if self.fixed.kv_split is not None:
             return Decision(self.fixed.kv_split, "given")
         lengths = [1 << n for n in range(8, 18)]

@@ -1,4 +1,4 @@
-"""How passes are to be run, as far as profile and model tell: pure functions, each with a why.
+"""Choices of how passes run, from profile and model: pure functions, each with a reason.
 
 Times come from the cost model with what kernels reach (`physics/latency_model.py`), once for each
 number of threads that the machine was measured with. `autotune.py` puts the choices to work and
@@ -33,34 +33,32 @@ SPIN_MOST_S = 5e-3
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A value, and why it was taken."""
+    """A value, and why it was chosen."""
 
     value: int | float | bool
     why: str
 
 
 def override(value: int | float | bool | None) -> Decision | None:
-    """The choice of whoever gave a value; None if nobody did."""
+    """Wrap a value that was given as a decision; None if there is none."""
     return None if value is None else Decision(value, "given")
 
 
 @dataclass(frozen=True, slots=True)
 class TuningInputs:
-    """What choices are made from.
-
-    Attributes:
-        machines: measured limits by number of threads; of all threads at least.
-        reached: what the model's kernels reach of them.
-        passes: how many barriers they have.
-        target: the feature set; tiles: what was found best of the GEMMs' register tiles.
-    """
+    """What choices are made from."""
 
     model: ModelCost
     machines: Mapping[int, MachineProfile]
+    """Measured limits by number of threads, at least for all threads."""
     reached: Efficiency
+    """What the model's kernels reach of them."""
     passes: Passes
+    """How work is cut into passes, and their barriers."""
     target: CpuTarget
+    """The CPU feature set."""
     tiles: TilePlan
+    """The best measured register tiles of the GEMMs."""
 
     @property
     def most(self) -> int:
@@ -70,7 +68,7 @@ class TuningInputs:
     def seconds(
         self, tokens: int, start: int, threads: int | None = None, chunk: int | None = None
     ) -> float:
-        """What a phase is expected to take; with all threads if no number is given."""
+        """Predict the seconds of a phase; with all threads if no number is given."""
         all_, threads = self.machines[self.most], threads or self.most
         machine = self.machines[threads]
         barriers = machine.barrier_s / all_.barrier_s if all_.barrier_s else 1.0
@@ -85,7 +83,7 @@ class TuningInputs:
         return estimate(self.model, machine, reached, passes, tokens, start).seconds
 
     def attention_s(self, tokens: int, start: int, threads: int) -> float:
-        """Seconds of a pass's attention on so many threads that are all busy to its end."""
+        """Predict the seconds of a pass's attention on so many threads, all busy to its end."""
         machine = self.machines.get(threads) or at_best(self.machines[self.most], threads)
         return estimate(self.model, machine, self.reached, self.passes, tokens, start).attention_s
 
@@ -93,7 +91,7 @@ class TuningInputs:
 def by_threads(
     machine: MachineProfile, profiles: Sequence[MachineProfile]
 ) -> dict[int, MachineProfile]:
-    """Limits by number of threads, from a sweep that may have been disturbed.
+    """Merge limits by number of threads, from a sweep that may have been disturbed.
 
     More threads can do what fewer did, and all of them what they ever did: where a sweep says
     otherwise a neighbor was at work. So fewer threads are not taken for as fast by mistake.
@@ -115,7 +113,7 @@ def _rates_of_fewer(fewer: MachineProfile, more: MachineProfile) -> MachineProfi
 
 
 def choose_threads(known: TuningInputs, tokens: int, start: int) -> Decision:
-    """All threads for a pass of `tokens` tokens, unless fewer are expected to be clearly faster."""
+    """Choose all threads for a pass, unless fewer are predicted to be clearly faster."""
     seconds = {n: known.seconds(tokens, start, n) for n in known.machines}
     if len(seconds) == 1:
         return Decision(known.most, "all; no other number was measured")
@@ -128,7 +126,7 @@ def choose_threads(known: TuningInputs, tokens: int, start: int) -> Decision:
 
 
 def worth_trying(known: TuningInputs, start: int, threads: int, other: int) -> bool:
-    """Whether a decode pass might be faster with `other` threads, with doubts about the model."""
+    """Return whether a decode pass might be faster with `other` threads, given model error."""
     drafts = {
         n: at_best(known.machines[known.most], n)
         for n in (threads, other)
@@ -140,7 +138,7 @@ def worth_trying(known: TuningInputs, start: int, threads: int, other: int) -> b
 
 
 def at_best(machine: MachineProfile, threads: int) -> MachineProfile:
-    """What another number of threads could do at best, from a profile of more or fewer.
+    """Extrapolate the best case of another number of threads from a profile.
 
     Cores bring their arithmetic and their caches; the memory gives all to any number of them, and
     one thread alone has nobody to wait for.
@@ -159,7 +157,7 @@ def at_best(machine: MachineProfile, threads: int) -> MachineProfile:
 
 
 def neighbors(known: TuningInputs, start: int, threads: int, most: int) -> list[list[int]]:
-    """Numbers of threads to be tried in decode: below and above, nearest first."""
+    """Return the numbers of threads to try in decode: below and above, nearest first."""
     counts = set(known.machines) | {n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if n < most}
     below = [n for n in sorted(counts, reverse=True) if n < threads]
     above = [n for n in sorted(counts) if threads < n <= most]
@@ -172,7 +170,7 @@ def neighbors(known: TuningInputs, start: int, threads: int, most: int) -> list[
 
 
 def choose_chunk(known: TuningInputs, context: int) -> Decision:
-    """The smallest prefill pass that is as fast as any: less memory, and sooner to be stopped."""
+    """Choose the smallest prefill pass that is as fast as any: less memory, sooner stopped."""
     prompt = min(PROMPT, context)
     seconds = {n: known.seconds(prompt, 0, chunk=n) for n in CHUNKS}
     best = min(seconds.values())
@@ -184,7 +182,7 @@ def choose_chunk(known: TuningInputs, context: int) -> Decision:
 def choose_split(
     known: TuningInputs, tokens: int, start: int, threads: int, tiles: int = 0
 ) -> Decision:
-    """Whether a short pass's attention is shared out by parts of the cache, not by KV heads alone.
+    """Choose whether a short pass's attention is split by parts of the cache, not heads alone.
 
     tiles: those that its rows make, where sequences join; 0: as rows of one sequence do.
 
@@ -215,7 +213,7 @@ def choose_split(
 
 
 def choose_spin(known: TuningInputs) -> Decision:
-    """Seconds that a thread spins between two passes before it parks."""
+    """Choose the seconds that a thread spins between two passes before it parks."""
     step = known.seconds(1, 0)
     share = WAKE_S / step
     if share < WAKE_SHARE:
@@ -224,18 +222,18 @@ def choose_spin(known: TuningInputs) -> Decision:
 
 
 def choose_pages(gain: PageGain) -> Decision:
-    """Whether the system is asked for large pages."""
+    """Choose whether the system is to use large pages."""
     why = f"reading {gain.reading:.2f} ×, first touch {gain.touching:.1f} × as fast with large ones"
     return Decision(gain.helps, why)
 
 
 def choose_tile(known: TuningInputs) -> Decision:
-    """Tokens of a register tile at most, in a pass of many."""
+    """Choose the maximum tokens of a register tile, in a pass of many."""
     return _tile_choice(known, "tile", known.tiles.tile, default(known.target).tile)
 
 
 def choose_max_single_tile(known: TuningInputs, tile: int) -> Decision:
-    """Tokens up to which a pass is one tile, where a tile takes `tile` of them otherwise."""
+    """Choose the tokens up to which a pass is one tile, where a tile usually takes `tile`."""
     return _tile_choice(
         known,
         "max_single_tile",

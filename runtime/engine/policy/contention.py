@@ -6,8 +6,8 @@ speed.
 
 The kernel of Linux counts for each thread the time that it was ready and had no core (`schedstat`).
 When a thread lost more than `STARVED` of two looks in a row, the passes that follow are elastic:
-they go on without whoever has no core (`jit/elastic_executor.py`). Where there are many threads,
-which would hinder each other there, the starved one is left out instead.
+they continue without threads that have no core (`jit/elastic_executor.py`). Where there are many
+threads, which would hinder each other there, the starved one is left out instead.
 Later all is as before; where that fails, the next attempt waits twice as long. So the cost of
 looking is bounded, and nothing can swing.
 """
@@ -49,16 +49,16 @@ class ThreadSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How passes are run was changed: when (perf_counter), for what share of time without a core.
-
-    Attributes:
-        threads: so many run; elastic: and none is waited for.
-    """
+    """A change of how passes are run."""
 
     at: float
+    """When, by `time.perf_counter`."""
     threads: int
+    """Threads that run passes from then on."""
     starved: float
+    """Share of the time without a core that caused it; 0: all threads are tried again."""
     elastic: bool = False
+    """Whether passes run on without threads that have no core."""
 
     @property
     def text(self) -> str:
@@ -95,7 +95,7 @@ class ContentionMonitor:
         self._again = 0.0  # when all threads are to be tried again
 
     def look(self) -> None:
-        """Call it between two passes: nearly always it returns at once."""
+        """Check for contention; call it between two passes: nearly always it returns at once."""
         now = self._clock()
         if now < self.next_look:
             return
@@ -128,7 +128,7 @@ class ContentionMonitor:
             self._patience = PATIENCE_S
 
     def _react(self, now: float, workers: set[int], share: float) -> None:
-        """Elastic passes, or one thread fewer.
+        """Switch to elastic passes, or to one thread fewer.
 
         That is a starved worker's core, or, if the caller starves, any worker's.
         """

@@ -1,4 +1,4 @@
-"""Whether another number of threads decodes faster: tried in earnest, a few times, with an end.
+"""An online A/B test of whether decode is faster with another number of threads.
 
 A profile may not know: one core may draw all that the memory gives, or a hundred barriers may cost
 more than a second thread brings. So after a while a few passes are run with the next number of
@@ -25,7 +25,7 @@ class OnlineABTest:
     Attributes:
         threads: the number that is known as the best.
         todo: numbers that are left to be tried, by direction.
-        timed: whether the pass that `next` was just asked for is to be told to `took`.
+        timed: whether the seconds of the pass after the last `next` are to be given to `took`.
         changes: each change, as a line.
     """
 
@@ -40,7 +40,7 @@ class OnlineABTest:
         self._count = self._won = 0
 
     def next(self) -> int:
-        """Threads for the next pass."""
+        """Return the threads for the next pass."""
         self.timed = False
         if not self.todo:
             return self.threads
@@ -51,7 +51,7 @@ class OnlineABTest:
         return self.todo[0][0] if self._count // BLOCK % 2 else self.threads
 
     def took(self, seconds: float) -> None:
-        """How long the pass took that `next` was asked for."""
+        """Record how long the pass took whose threads `next` returned."""
         block, place = divmod(self._count, BLOCK)
         self._count += 1
         if place:
@@ -60,7 +60,7 @@ class OnlineABTest:
             self._judge()
 
     def interrupted(self) -> None:
-        """The passes of this trial say nothing, since another process had a core: later again."""
+        """Restart the trial later: another process had a core, so its passes say nothing."""
         if self._count or self._won:
             self._again(self._wait)
 

@@ -1,4 +1,4 @@
-"""What passes take by what was predicted of them: how far off the cost model is, here and now.
+"""Corrections of predicted pass times by measured ones: how far off the cost model is.
 
 It errs by the number of rows: kernels have steps, memory is as fast as its other users let it be.
 So passes of about as many rows count most, and those of late count more than older ones. It is a
@@ -19,7 +19,7 @@ MOST = 4.0  # times as long, or as short: what is believed at most
 
 @cache
 def kind_of(rows: int) -> int:
-    """Passes whose number of rows is alike: two kinds for each doubling."""
+    """Return the class of passes with about as many rows: two classes for each doubling."""
     return round(2.0 * math.log2(rows))
 
 
@@ -36,18 +36,18 @@ class PassCorrection:
 
     @property
     def kinds(self) -> set[int]:
-        """Of which passes were seen."""
+        """The classes of passes that were seen."""
         return set(self._seen)
 
     def add(self, rows: int, ratio: float) -> None:
-        """A pass took `ratio` times as long as was predicted."""
+        """Record that a pass took `ratio` times as long as was predicted."""
         kind = kind_of(rows)
         self._passes += 1
         one = self._passes, min(MOST, max(1.0 / MOST, ratio))
         self._seen[kind] = (*self._seen.get(kind, ())[1 - SEEN :], one)
 
     def factor(self, rows: int) -> float:
-        """What to multiply the prediction of a pass of so many rows by."""
+        """Return the factor that corrects the prediction of a pass of so many rows."""
         seen, now = self._seen, self._passes
         if not seen:
             return 1.0

@@ -30,7 +30,7 @@ AGING = 0.05  # seconds of work that a second of waiting is worth
 
 
 def seniority(admitted: float, asked: float) -> tuple[bool, float]:
-    """The order in which sequences may have memory: those that have some, then those that ask.
+    """Return a sort key for memory: sequences that have some first, each group by time.
 
     Args:
         admitted: when it got memory first; 0: never.
@@ -43,7 +43,7 @@ class CacheView(Protocol):
     """A sequence's KV cache."""
 
     def ready(self, start: int, end: int, *, undo: bool = False) -> bool:
-        """Whether it has what it takes for these positions, and for itself alone.
+        """Return whether these positions, on one page, are writable now.
 
         undo: also to take them back, as drafts may be.
         """
@@ -51,7 +51,7 @@ class CacheView(Protocol):
 
 
 class SequenceView(Protocol):
-    """Whose rows they are."""
+    """The sequence that requested rows."""
 
     @property
     def n_cached(self) -> int:
@@ -89,16 +89,16 @@ class RequestView(Protocol):
 
     @property
     def sequence(self) -> SequenceView:
-        """Whose they are."""
+        """The sequence that they belong to."""
         ...
 
 
 class PendingView(Protocol):
-    """Rows that wait."""
+    """A request that waits for a pass."""
 
     @property
     def request(self) -> RequestView:
-        """Which."""
+        """The request."""
         ...
 
     @property
@@ -113,21 +113,21 @@ class PendingView(Protocol):
 
 
 class Timing(Protocol):
-    """What passes are expected to take, and how prompts are cut: an `Autotuner`, or like one."""
+    """Predicted times of passes, and the sizes of prompts' parts: e.g. an `Autotuner`."""
 
     chunk: int
 
     def next_chunk(self, tokens: int, limit: int) -> int:
-        """Tokens of the next pass when so many are left and a plan takes `limit`."""
+        """Return the tokens of the next pass when so many are left and a plan takes `limit`."""
         ...
 
     def pass_s(self, tokens: int, start: int) -> float:
-        """Seconds of a pass of one sequence."""
+        """Predict the seconds of a pass of one sequence."""
         ...
 
 
 def urgency(work_s: float, waited_s: float) -> float:
-    """Who goes first among prompts, the least: see `PassPolicy._urgency`."""
+    """Return the sort key of prompts, the lowest first: see `PassPolicy._urgency`."""
     lead = LEAD_S if waited_s + work_s <= IN_TIME_S else 0.0
     return work_s - lead - AGING * waited_s
 
@@ -136,7 +136,7 @@ T = TypeVar("T", bound=PendingView)
 
 
 class PassPolicy(ABC, Generic[T]):
-    """Chooses the rows of the next pass; subclasses say what there is to know of a pending.
+    """Chooses the rows of the next pass; subclasses provide its inputs.
 
     Attributes:
         deadline_s: the longest gap between two tokens of a sequence that passes aim at while they
@@ -149,7 +149,7 @@ class PassPolicy(ABC, Generic[T]):
         self._preempted: list[T] = []  # while passes are put together
         self._promised = 0  # bytes of pages that the last one needs
 
-    # --- what is to be said
+    # --- what subclasses provide
 
     @property
     @abstractmethod
@@ -163,35 +163,35 @@ class PassPolicy(ABC, Generic[T]):
 
     @abstractmethod
     def _now(self) -> float:
-        """The clock of `PendingView.began`."""
+        """Return the time on the clock of `PendingView.began`."""
 
     @abstractmethod
     def _any_decodes(self) -> bool:
-        """Whether a sequence is in a decode, whether it has asked for its next row or not."""
+        """Return whether a sequence is in a decode, even if it has no request yet."""
 
     @abstractmethod
     def _needed(
         self, pending: T, count: int, promised: int, picked: list[tuple[T, int]]
     ) -> int | None:
-        """Bytes of pages that a request's rows need, once there is room; None: it has to wait."""
+        """Return the bytes that a request's rows need, once there is room; None: it has to wait."""
 
     @abstractmethod
     def _expecting(self, picked: list[tuple[T, int]]) -> Callable[[Sequence[Part]], float]:
-        """What says how many seconds a pass is expected to take, of these and a prompt's rows."""
+        """Return a function that predicts the seconds of a pass of these and a prompt's rows."""
 
     @abstractmethod
     def _finds(self, pending: T, picked: Collection[tuple[T, int]]) -> bool:
-        """Whether others have computed its next rows since, or are in this pass to do so."""
+        """Return whether its next rows were computed since, or are to be in this pass."""
 
     # --- the policy
 
     @property
     def aim_s(self) -> float:
-        """Seconds up to which a pass is filled where somebody waits for the token after it."""
+        """Target seconds of a pass that a decode waits for."""
         return HEADROOM * self.deadline_s
 
     def _pick(self) -> tuple[list[tuple[T, int]], list[T], PassEnd]:
-        """Who is in the next pass, with how many rows; who has to ask again; why no more rows."""
+        """Pick requests and their rows for the next pass, those to retry, and what ends it."""
         changed: list[T] = []
         prompts: list[T] = []
         picked: list[tuple[T, int]] = []
@@ -246,12 +246,12 @@ class PassPolicy(ABC, Generic[T]):
         return picked, changed, why
 
     def _part(self, request: RequestView, room: int) -> int:
-        """Rows of a prompt that one pass takes: equal parts of what is left, `room` at most."""
+        """Return the rows of a prompt that one pass takes: equal parts, `room` at most."""
         most = min(room, request.sequence.context)
         return self._timing.next_chunk(len(request.ids), most) if most > 0 else 0
 
     def _urgency(self, pending: T) -> float:
-        """Seconds of work, less a lead where it can be done in time, less a part of those waited.
+        """Return seconds of work, less a lead if it can be in time, less a part of the wait.
 
         Nobody waits for ever: one that is late goes before any that comes `LEAD_S / AGING` seconds
         after it, and `1 / AGING` more for each second that its work takes longer.
@@ -262,7 +262,7 @@ class PassPolicy(ABC, Generic[T]):
     def _room(
         self, picked: list[tuple[T, int]], prompts: list[T], left: int
     ) -> tuple[int, PassEnd]:
-        """Rows of prompts that fit into a pass that has room for `left`, and what ends them.
+        """Return how many rows of prompts fit into a pass with room for `left`, and why no more.
 
         Beside those who decode, the most with which it is predicted to end by the deadline, or
         that leave the decodes the rest of its time but for `SHARE`: as if all were the first

@@ -1,4 +1,4 @@
-"""Which of the ranked tokens a draw is from.
+"""Filters of the ranked tokens: which of them a draw is from.
 
 Whatever drops tokens drops them from one end of the ranking or the other. So what is left is always
 a stretch of it, and no more than its two ends have to be found.
@@ -64,18 +64,18 @@ class KeptTokens:
 
     @property
     def count(self) -> int:
-        """How many are kept."""
+        """How many tokens remain."""
         return self.last - self.first
 
     def share(self, token: int) -> float:
-        """Probability of one that is kept."""
+        """Return the probability of one of the remaining tokens."""
         if not self.first:
             return min(1.0, self._ranking.weight(token) / self.mass)
         gap = self._ranking.gap(token) - self._top
         return min(1.0, math.exp(-gap / self._temperature) / self.mass)
 
     def at(self, share: float) -> int:
-        """The token at which the probability goes past a share of it, 0 to 1."""
+        """Return the token at which the cumulative probability exceeds a share, 0 to 1."""
         ranking = self._ranking
         if self.first:
             place = int(np.searchsorted(self._sums, share * self.mass, "right"))
@@ -85,7 +85,7 @@ class KeptTokens:
         return place.token if place.rank <= self.last else ranking.at_rank(self.last).token
 
     def likeliest(self, most: int) -> list[tuple[int, float]]:
-        """So many tokens at most, each with its probability."""
+        """Return the `most` likeliest tokens at most, each with its probability."""
         ranks = range(self.first + 1, min(self.last, self.first + most) + 1)
         tokens = (self._ranking.at_rank(rank).token for rank in ranks)
         return [(token, self.share(token)) for token in tokens]
@@ -149,7 +149,7 @@ class KeptTokens:
         size = self._size
         if gap < min(self._gap, FORBIDDEN):
             self._end(self._ranking.within(gap))
-        self._size = size  # llama.cpp has their logits at -inf then, and goes on counting them
+        self._size = size  # llama.cpp has their logits at -inf then, and still counts them
 
     def typ_p(self, share: float) -> None:
         """Keep those whose surprise is nearest to the entropy, until they have this share."""
@@ -238,11 +238,11 @@ class KeptTokens:
         self.top_k(max(k, 1))
 
     def _gaps(self) -> np.ndarray:
-        """float32 [count]: how far below the likeliest logit of all they are."""
+        """Return float32 [count]: how far each logit is below the highest of all."""
         return self._ranking.gaps(self.first, self.last, self._gap)
 
     def _entropy(self) -> float:
-        """In units of e. Sums are numpy's, in an order that depends on nothing else."""
+        """Return the entropy in nats; sums are in numpy's order, which depends on nothing else."""
         with np.errstate(over="ignore"):
             gaps = (self._gaps() - np.float32(self._top)) / np.float32(self._temperature)
         gaps = np.minimum(gaps, _NO_WEIGHT)

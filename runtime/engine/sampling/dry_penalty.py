@@ -1,4 +1,4 @@
-"""DRY ("don't repeat yourself"): what would go on repeating a sequence of tokens loses logits.
+"""DRY ("don't repeat yourself"): penalizes tokens that would continue a repetition.
 
     penalty = multiplier * base ^ (length of what is repeated - allowed length)
 
@@ -46,7 +46,7 @@ class Breakers:
         self._heads[list(tails)] = True
 
     def since(self, tokens: np.ndarray) -> int:
-        """How many tokens there are at the end since the last breaker."""
+        """Count the tokens at the end since the last breaker."""
         for at in np.flatnonzero(self._heads[tokens])[::-1].tolist():
             rest = tuple(tokens[at + 1 : at + 1 + MAX_TAIL].tolist())
             lengths = [len(t) for t in self.tails[int(tokens[at])] if rest[: len(t)] == t]
@@ -66,7 +66,7 @@ class _VocabularyBytes:
         self.known: OrderedDict[tuple[str, ...], Breakers] = OrderedDict()
 
     def containing(self, text: bytes) -> set[int]:
-        """Tokens that a text is a part of."""
+        """Return the tokens that contain a text."""
         fit = np.ones(max(0, len(self.array) - len(text) + 1), bool)
         for at, byte in enumerate(text):
             fit &= self.array[at : at + len(fit)] == byte
@@ -75,7 +75,7 @@ class _VocabularyBytes:
         return set(tokens[begins + len(text) <= self.ends[tokens]].tolist())
 
     def ending(self, text: bytes) -> set[int]:
-        """Tokens that end with a text."""
+        """Return the tokens that end with a text."""
         fit = self.ends - self.starts >= len(text)
         for back, byte in enumerate(reversed(text), 1):
             fit[fit] = self.array[self.ends[fit] - back] == byte
@@ -87,7 +87,7 @@ _lock = Lock()
 
 
 def breakers_of(tokenizer: Tokenizer, texts: Sequence[str]) -> Breakers:
-    """In what tokens these texts may begin, and how they go on from there."""
+    """Find the tokens in which these texts may begin, and what has to follow each."""
     key = tuple(texts)
     with _lock:
         if tokenizer not in _vocabularies:
@@ -116,7 +116,7 @@ def breakers_of(tokenizer: Tokenizer, texts: Sequence[str]) -> Breakers:
 
 
 class DryPenalty:
-    """What the tokens so far hold against the next ones.
+    """DRY's penalties of the next token, by the tokens so far.
 
     Args:
         settings: of the decode.
@@ -139,14 +139,14 @@ class DryPenalty:
         self._longest = self._allowed + min(most or LONGEST, LONGEST)
 
     def accept(self, token: int) -> None:
-        """It comes next."""
+        """Record the next token."""
         if self._count == len(self._tokens):
             self._tokens = np.concatenate([self._tokens, np.empty(self._count, np.int64)])
         self._tokens[self._count] = token
         self._count += 1
 
     def lengths(self) -> dict[int, int]:
-        """By token, how much it would go on to repeat: the longest of what it has followed."""
+        """Return the length of the longest repetition that each token would continue, by token."""
         begin = 0 if self._last < 0 else max(0, self._count - self._last)
         tokens = self._tokens[begin : self._count]
         count, allowed = len(tokens), self._allowed
@@ -170,7 +170,7 @@ class DryPenalty:
         return {token: n for token, n in found.items() if token not in self._breakers.whole}
 
     def change(self, logits: np.ndarray) -> None:
-        """Take the penalties from the logits: float32 [n_vocab]."""
+        """Subtract the penalties from the logits: float32 [n_vocab]."""
         if found := self.lengths():
             ids = np.fromiter(found, np.int64)
             over = np.fromiter(found.values(), np.float64) - self._allowed

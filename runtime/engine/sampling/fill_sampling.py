@@ -1,4 +1,4 @@
-"""Which of a few likely tokens may fill a gap, as llama.cpp's sampler `infill` has it.
+"""The `infill` sampler of llama.cpp: which of a few likely tokens may fill a gap.
 
 Short fills are wanted, and none of them in doubt: where the end of the text is about as likely as
 anything else it ends, tokens that begin alike count as one, and unlikely ones are left out.
@@ -29,7 +29,7 @@ class FillChooser:
         self._end = tokenizer.eot if tokenizer.eot is not None else tokenizer.eos
 
     def choose(self, given: Sequence[tuple[int, float]], *, free: bool = True) -> Chances:
-        """Those that are left of these, which stand in order of likelihood.
+        """Filter likely tokens, given in order of likelihood.
 
         free: whether the end may come though it is not among them.
         """
@@ -47,7 +47,7 @@ class FillChooser:
         return _shared([(token, own[token]) for token in left])  # what was added decides no draw
 
     def _merged(self, given: Sequence[tuple[int, float]]) -> Chances:
-        """A token has the probability of those that begin with it, or it with them."""
+        """Merge tokens of which one begins with the other, and add up their probabilities."""
         texts = [b"" if t in self._hidden else self._bytes(t) for t, _ in given]
         chances = [p for _, p in given]
         gone = [False] * len(given)
@@ -69,7 +69,7 @@ def _shared(given: Sequence[tuple[int, float]]) -> Chances:
 
 
 def drawn(chances: Chances, at: float) -> int:
-    """The token at a share of all, 0 to 1."""
+    """Return the token at a share of the total probability, 0 to 1."""
     for token, p in chances:
         at -= p
         if at < 0:

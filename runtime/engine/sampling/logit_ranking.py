@@ -1,7 +1,7 @@
-"""The tokens in order of likelihood, of which only those that are asked for get sorted.
+"""A lazy ranking of tokens by likelihood: only the ranks that are needed get sorted.
 
 Rank and share of the probability both grow with the gap to the likeliest token. A look at the
-logits tells of both at eight gaps (`jit/kernels/sample.py`); between two of them it looks again,
+logits counts both at eight gaps (`jit/kernels/sample.py`); between two of them it looks again,
 until few enough tokens are left to sort. A vocabulary of 150,000 takes two to four looks.
 """
 
@@ -32,24 +32,21 @@ _MOST_LOOKS = 12  # by then what is left in between is equal, or as good as
 
 @dataclass(frozen=True, slots=True)
 class RankedToken:
-    """A token's place among all.
-
-    Attributes:
-        token: its id.
-        gap: how far its logit is below the likeliest one's.
-        rank: 1 for the likeliest; of equal ones the first id comes first.
-        mass: weight of all tokens up to and with this one; exp(-gap / temperature) is a weight.
-    """
+    """A token and its rank."""
 
     token: int
+    """Its id."""
     gap: float
+    """How far its logit is below the highest."""
     rank: int
+    """1 for the likeliest; of equal ones the first id comes first."""
     mass: float
+    """Cumulative weight up to this token; a token's weight is exp(-gap / temperature)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankLevel:
-    """What a look told: how many tokens have at most this gap, and their weight."""
+    """How many tokens have at most this gap, and their weight."""
 
     gap: float
     rank: int
@@ -114,7 +111,7 @@ class LogitRanker:
             self._mask[:words] = mask[:words]
 
     def look(self, temperature: float) -> None:
-        """Have the first look at what was loaded.
+        """Count the loaded logits at the first gaps.
 
         Raises:
             EngineError: no token is allowed, or none is finite.
@@ -137,11 +134,11 @@ class LogitRanker:
         return int(self._where[int(np.argmax(self._best))])
 
     def gap(self, token: int) -> float:
-        """How far the logit of one token is below the likeliest one's."""
+        """Return how far the logit of a token is below the highest."""
         return float(self._best.max() - self.logits[token])
 
     def weight(self, token: int) -> float:
-        """Of one token, as masses are sums of them."""
+        """Return the weight of one token; masses are sums of weights."""
         return math.exp(-self.gap(token) * float(self._scale[0]))
 
     @property
@@ -150,13 +147,13 @@ class LogitRanker:
         return self._known[-1]
 
     def within(self, gap: float) -> RankLevel:
-        """How many tokens have at most this gap, and their weight."""
+        """Count the tokens that have at most this gap, and their weight."""
         if all(level.gap != np.float32(gap) for level in self._known):
             self._look_at(np.full(sample.LEVELS, gap))
         return next(level for level in self._known if level.gap == np.float32(gap))
 
     def gaps(self, first: int, last: int, most: float = math.inf) -> np.ndarray:
-        """float32 [last - first]: those of the tokens after rank `first`, up to `last`.
+        """Return float32 [last - first]: gaps of the tokens after rank `first`, up to `last`.
 
         most: gap of the last of them, where it is known; what is beyond it need not be sorted.
         Those of all tokens are in no order.
@@ -172,14 +169,14 @@ class LogitRanker:
         return found[first:last]
 
     def at_rank(self, rank: int) -> RankedToken:
-        """The token of this rank, 1 to all of them."""
+        """Return the token of this rank, from 1 to the number of tokens."""
         above, below = self._between(lambda level: level.rank >= rank)
         ids, gaps, mass = self._bucket(above, below)
         at = min(max(rank - above.rank - 1, 0), len(ids) - 1)
         return RankedToken(int(ids[at]), float(gaps[at]), above.rank + at + 1, float(mass[at]))
 
     def at_mass(self, mass: float, *, past: bool = False) -> RankedToken:
-        """The first token at which the weight reaches `mass`, or is past it."""
+        """Return the first token at which the cumulative weight reaches `mass`, or exceeds it."""
         above, below = self._between(lambda at: at.mass > mass if past else at.mass >= mass)
         ids, gaps, sums = self._bucket(above, below)
         at = int(np.searchsorted(sums, mass, "right" if past else "left"))
@@ -187,7 +184,7 @@ class LogitRanker:
         return RankedToken(int(ids[at]), float(gaps[at]), above.rank + at + 1, float(sums[at]))
 
     def _between(self, reaches: Callable[[RankLevel], bool]) -> tuple[RankLevel, RankLevel]:
-        """Two levels with few tokens between them, the second one the first that `reaches`."""
+        """Find two levels with few tokens between them, the second the first that `reaches`."""
         looks = 0
         while True:
             known = self._known
@@ -206,7 +203,7 @@ class LogitRanker:
         self._note()
 
     def _note(self) -> None:
-        """Put the results of a look among what is known."""
+        """Add the results of a look to the known levels."""
         there = {level.gap for level in self._known}
         counts, masses = self._counts.sum(0), self._masses.sum(0, np.float64)
         for gap, rank, mass in zip(self._levels, counts, masses, strict=True):
@@ -218,7 +215,7 @@ class LogitRanker:
     def _bucket(
         self, above: RankLevel, below: RankLevel
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The tokens between two levels, likeliest first: ids, gaps, weights up to each."""
+        """Sort the tokens between two levels, likeliest first: ids, gaps, cumulative weights."""
         key = above.gap, below.gap
         if key not in self._sorted:
             self._bounds[:2] = key
@@ -241,7 +238,7 @@ class LogitRanker:
 
 
 def _edges(low: float, high: float) -> np.ndarray:
-    """Gaps between two, evenly spaced; by ratio where they are far apart."""
+    """Return gaps between two, evenly spaced; by ratio where they are far apart."""
     low = max(low, 0.0)
     if high > 16 * max(low, 1.0):
         return np.geomspace(max(low, 1.0), high, sample.LEVELS + 2)[1:-1]

@@ -1,4 +1,4 @@
-"""Picks tokens: penalties, what is kept of the ranking, one draw.
+"""Sampling of tokens: penalties, filters of the ranking, one draw.
 
     logits + bias ─► penalties, DRY ─► what `order` says ─► one draw
 
@@ -31,7 +31,7 @@ MOST_SURPRISE = 1e6  # bits, of Mirostat's limit
 
 
 def uniform(seed: int, position: int, which: int = 0) -> float:
-    """A number in [0, 1) that belongs to a seed and a position, by Philox 4x64.
+    """Return the number in [0, 1) that belongs to a seed and a position, by Philox 4x64.
 
     which: of the four that there are for a position.
     """
@@ -122,9 +122,9 @@ class Sampler:
         return getattr(self._constraint, "calling", False)
 
     def pick(self, logits: np.ndarray, mask: np.ndarray | None) -> int:
-        """The token for the position. logits: float32 [n_vocab]; they stay as they are.
+        """Pick the token for the position. logits: float32 [n_vocab]; they are not changed.
 
-        Changes nothing that counts: it is `accept` that goes on to the next position.
+        Changes no lasting state: `accept` moves on to the next position.
 
         Args:
             logits: after the token before.
@@ -151,7 +151,7 @@ class Sampler:
     def chances(
         self, logits: np.ndarray, mask: np.ndarray | None, token: int, most: int
     ) -> tuple[float, list[tuple[int, float]]]:
-        """How likely `pick` is to take a token; and the likeliest ones, `most` of them at most.
+        """Return a token's probability in `pick`, and the likeliest tokens, `most` at most.
 
         token: one that `pick` may take.
         """
@@ -175,7 +175,7 @@ class Sampler:
         self._change(self._ranking.logits)
 
     def kept(self) -> KeptTokens:
-        """What the settings leave of the tokens that were loaded, to draw from."""
+        """Return the tokens that the settings leave of those loaded, to draw from."""
         s, ranking = self.settings, self._ranking
         if s.mirostat:
             ranking.look(s.temperature)
@@ -192,14 +192,14 @@ class Sampler:
         return kept
 
     def _note(self, token: int, kept: KeptTokens) -> None:
-        """Keep how surprising a token was, for `accept`: one that was forced tells nothing."""
+        """Record how surprising a token was, for `accept`; a forced one has no surprise."""
         self._surprise = None
         if self._ranking.all.rank > 1:
             bits = -math.log2(max(kept.share(token), 1e-300))
             self._surprise = self.position, token, bits
 
     def accept(self, token: int) -> None:
-        """`token` is at the position now, whether it was picked or not."""
+        """Advance past `token`, whether it was picked or not."""
         s = self.settings
         if self._surprise is not None and self._surprise[:2] == (self.position, token):
             limit = self._limit - s.mirostat_eta * (self._surprise[2] - s.mirostat_tau)
@@ -218,7 +218,7 @@ class Sampler:
                 del self._times[gone]
 
     def _change(self, logits: np.ndarray) -> None:
-        """Add the bias, then hold what was written against the tokens."""
+        """Apply the bias, then the penalties for what was written."""
         s = self.settings
         if len(self._biased):
             logits[self._biased] += self._bias

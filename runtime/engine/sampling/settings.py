@@ -20,7 +20,7 @@ BREAKERS = ("\n", ":", '"', "*")
 
 
 def _is_order(names: Sequence[str]) -> bool:
-    """Whether these are of them, each once, temperature among them; `infill` may be the last."""
+    """Return whether these are filters, each once, with temperature; `infill` may be last."""
     own = names[:-1] if names[-1:] == ("infill",) else names
     return "temperature" in own and len(set(own)) == len(own) and {*own} <= {*LLAMA_ORDER}
 
@@ -175,40 +175,6 @@ def _senseless(name: str, value: object) -> SettingError:
 class Sampling:
     """Settings of a decode. None means the model file's setting, else the default.
 
-    Attributes:
-        temperature: 0 (the default) takes the most likely token.
-        top_k: keep the k most likely tokens; 0 keeps all.
-        top_p: of these, keep the most likely ones whose probabilities add up to this.
-        min_p: of these, drop tokens less likely than this share of the most likely one.
-        seed: the same seed gives the same text (0).
-        repeat_penalty: divide the logits of written tokens by this (multiply negative ones).
-        presence_penalty: subtract this from the logits of written tokens.
-        frequency_penalty: subtract this for each time that a token was written.
-        penalty_last: penalties apply to the turn's last N tokens; -1 is all.
-        logit_bias: what is added to the logits of tokens, by id; -inf forbids one.
-        stop: texts that end the answer; they are not part of it.
-        order: in which temperature, top-k, top-p, min-p and the like come, after the penalties;
-            what is not in it is left out. ``infill`` may be the last: see `fill_sampling.py`.
-            Without one it is `ORDER`, or `LLAMA_ORDER` where dynamic temperature, typical-p,
-            top-n-sigma or XTC is in use.
-        min_keep: minimum number of tokens that top-p, min-p, typical-p and XTC keep (0).
-        typical_p: keep tokens whose surprise is nearest to the entropy, up to this probability (1).
-        top_n_sigma: keep logits at most so many standard deviations below the highest (-1: off).
-        xtc_probability: how often XTC drops all but the last of the likely tokens (0).
-        xtc_threshold: probability at which XTC considers a token likely (0.1).
-        dynatemp_range: the temperature varies by up to this with the entropy (0).
-        dynatemp_exponent: exponent of the entropy, as a share of its maximum (1).
-        dry_multiplier: factor of DRY's penalty for a token that continues a repetition (0).
-        dry_base: DRY's penalty grows by this factor with each token of the repetition (1.75).
-        dry_allowed_length: tokens that may be repeated before DRY penalizes the next (2).
-        dry_penalty_last_n: DRY looks at the session's last N tokens, including the prompt (64); -1
-            is all.
-        dry_sequence_breakers: texts that end a repetition.
-        mirostat: 1 or 2 keeps the surprise of tokens near `mirostat_tau`, and uses only bias and
-            temperature besides (0).
-        mirostat_tau: target surprise in bits (5).
-        mirostat_eta: how fast Mirostat learns from each token (0.1).
-
     Penalties apply to what the model writes in one turn. They ignore its input, which it may have
     to quote, and tool calls.
 
@@ -217,32 +183,62 @@ class Sampling:
     """
 
     temperature: float | None = None
+    """0 (the default) takes the most likely token."""
     top_k: int | None = None
+    """Keep the k most likely tokens; 0 keeps all."""
     top_p: float | None = None
+    """Of these, keep the most likely ones whose probabilities add up to this."""
     min_p: float | None = None
+    """Of these, drop tokens less likely than this share of the most likely one."""
     seed: int | None = None
+    """The same seed gives the same text (0)."""
     repeat_penalty: float | None = None
+    """Divide the logits of written tokens by this (multiply negative ones)."""
     presence_penalty: float | None = None
+    """Subtract this from the logits of written tokens."""
     frequency_penalty: float | None = None
+    """Subtract this for each time that a token was written."""
     penalty_last: int | None = None
+    """Penalties apply to the turn's last N tokens; -1 is all."""
     logit_bias: Mapping[int, float] | None = None
+    """What is added to the logits of tokens, by id; -inf forbids one."""
     stop: str | Sequence[str] | None = None
+    """Texts that end the answer; they are not part of it."""
     order: Sequence[str] | None = None
+    """In which temperature, top-k, top-p, min-p and the like come, after the penalties; what is not
+    in it is left out. ``infill`` may be the last: see `fill_sampling.py`. Without one it is
+    `ORDER`, or `LLAMA_ORDER` where dynamic temperature, typical-p, top-n-sigma or XTC is in use."""
     min_keep: int | None = None
+    """Minimum number of tokens that top-p, min-p, typical-p and XTC keep (0)."""
     typical_p: float | None = None
+    """Keep tokens whose surprise is nearest to the entropy, up to this probability (1)."""
     top_n_sigma: float | None = None
+    """Keep logits at most so many standard deviations below the highest (-1: off)."""
     xtc_probability: float | None = None
+    """How often XTC drops all but the last of the likely tokens (0)."""
     xtc_threshold: float | None = None
+    """Probability at which XTC considers a token likely (0.1)."""
     dynatemp_range: float | None = None
+    """The temperature varies by up to this with the entropy (0)."""
     dynatemp_exponent: float | None = None
+    """Exponent of the entropy, as a share of its maximum (1)."""
     dry_multiplier: float | None = None
+    """Factor of DRY's penalty for a token that continues a repetition (0)."""
     dry_base: float | None = None
+    """DRY's penalty grows by this factor with each token of the repetition (1.75)."""
     dry_allowed_length: int | None = None
+    """Tokens that may be repeated before DRY penalizes the next (2)."""
     dry_penalty_last_n: int | None = None
+    """DRY looks at the session's last N tokens, including the prompt (64); -1 is all."""
     dry_sequence_breakers: Sequence[str] | None = None
+    """Texts that end a repetition."""
     mirostat: int | None = None
+    """1 or 2 keeps the surprise of tokens near `mirostat_tau`, and uses only bias and temperature
+    besides (0)."""
     mirostat_tau: float | None = None
+    """Target surprise in bits (5)."""
     mirostat_eta: float | None = None
+    """How fast Mirostat learns from each token (0.1)."""
 
     def __post_init__(self) -> None:
         # What a trace holds comes as JSON: its keys are texts, and it has no -inf.
@@ -264,7 +260,7 @@ class Sampling:
         self.filled()
 
     def given(self) -> dict[str, Any]:
-        """What is not None."""
+        """Return the settings that are not None, by name."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -281,7 +277,7 @@ class Sampling:
             )
 
     def filled(self) -> ResolvedSampling:
-        """The defaults in place of what is None."""
+        """Return all settings, with defaults for those that are None."""
         settings = ResolvedSampling(**self.given())
         if self.order is None and (
             settings.spread > 0
@@ -293,7 +289,7 @@ class Sampling:
         return settings
 
     def over(self, others: Sampling) -> Sampling:
-        """These settings, and those of `others` where they leave a choice."""
+        """Return these settings, with those of `others` where these are None."""
         return replace(others, **self.given())
 
     @property
@@ -302,7 +298,7 @@ class Sampling:
         return not self.temperature
 
     def as_dict(self) -> dict[str, Any]:
-        """All that counts, for a trace: the usual settings, and others where they are in use."""
+        """Return the usual settings, and others where they are in use, for a trace."""
         settings = self.filled()
         usual = ("temperature", "top_k", "top_p", "min_p", "seed")
         values: dict[str, Any] = {
@@ -330,7 +326,7 @@ _FILE_KEYS = {
 
 
 def file_sampling(metadata: Mapping[str, Any]) -> tuple[Sampling, list[str]]:
-    """What a model's file says of sampling, and what of it is not used, with the reason."""
+    """Read a model file's sampling settings; also return notes on those not used, with why."""
     found, notes = Sampling(), []
     for key, name in _FILE_KEYS.items():
         value = metadata.get(f"general.sampling.{key}")
@@ -349,7 +345,7 @@ def file_sampling(metadata: Mapping[str, Any]) -> tuple[Sampling, list[str]]:
 
 
 def _number(value: Any, whole: bool) -> float:
-    """The number that a value of a file is.
+    """Return a file's value as a number.
 
     Raises:
         ValueError: it is none, or should be whole and is not.
