@@ -203,8 +203,10 @@ def write_continuation(
 
 def _regime_map(setup: RunSetup) -> dict[str, Any]:
     """Return the regime map; empty for an engine without a cost model, such as a remote one."""
-    conversation = setup.conversation
-    if not isinstance(conversation, LocalConversation):
+    conversation, engine = setup.conversation, setup.engine
+    if not isinstance(conversation, LocalConversation) or is_remote(engine):
+        return {}
+    if engine.loaded.cost is None:
         return {}
     from ..engine.regime_map import regime_map
 

@@ -13,7 +13,7 @@ class Tally:
 
     Attributes:
         ttft, tpot: seconds, of each request; tpot of those with more than one token.
-        asked, done, failed: conversations that came, ended, and could not.
+        arrived, done, failed: conversations that came, ended, and could not.
         computed, adopted, written: tokens of prompts that were computed, and found; of replies.
         busy_s: time in passes; bound_s: by what bounds it; host_s: between them.
         first_s, last_s: when the first conversation came, and the last request ended or failed.
@@ -52,7 +52,7 @@ class Tally:
         self.tpot.extend(other.tpot)
         self.finished.extend(other.finished)
         for name in (
-            "asked", "done", "failed", "good", "computed", "adopted", "written", "passes", "shared",
+            "arrived", "done", "failed", "good", "computed", "adopted", "written", "passes", "shared",
             "evicted", "preempted", "busy_s", "host_s", "kv_s",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))

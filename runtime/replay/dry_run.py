@@ -33,14 +33,14 @@ def next_prompt(agent: Agent[Any], task: str) -> TokenLedger:
         return fork.ledger
 
 
-class _Sequence:
-    """Takes what a conversation sets of a sequence; no pass is run."""
+class _Phases:
+    """Takes what a conversation sets of a sequence and its phases; no pass is run."""
 
     def __init__(self) -> None:
         self.on_progress: Any = None
         self.opening, self.label = 0, ""
-        self.draft_sources: Sequence[tuple[int, int]] = ()
-        self.metrics = self
+        self.drafting = self.metrics = self
+        self.sources: Sequence[tuple[int, int]] = ()
 
     def pass_events(self) -> list[PassEvent]:
         """Return nothing: no pass was run."""
@@ -61,7 +61,7 @@ class DryRunSession:
         self.n_cached = 0
         self.script: list[int] = []
         self.last_phase: PhaseEvent | None = None
-        self.sequence = _Sequence()
+        self.sequence = self.phases = _Phases()
 
     def prefill(
         self,

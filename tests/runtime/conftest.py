@@ -138,7 +138,7 @@ class ScriptedSequence:
         self._session = session
         self.on_progress = None
         self.label = ""
-        self.speculative, self.draft_sources = SpeculativeConfig(), []
+        self.drafting = SimpleNamespace(settings=SpeculativeConfig(), sources=[])
         self.metrics = self
         self.cache = SimpleNamespace(state=None)
 
@@ -165,7 +165,7 @@ class ScriptedSession:
         self.n_cached = 0
         self.context = context
         self.last_phase: PhaseEvent | None = None
-        self.sequence = ScriptedSequence(self)
+        self.sequence = self.phases = ScriptedSequence(self)
         self.prefills: list[list[int]] = []
         """What each prefill was given."""
         self.masks: list[bool] = []
@@ -282,8 +282,11 @@ class ScriptedEngine:
             context_length=context,
         )
         self.target, self.threads, self.kv = "none", 1, "f32"
-        self.speculative = SpeculativeConfig()
-        self.sampling, self.sampling_notes = Sampling(), []
+        self.sampling = Sampling()
+        self.core = SimpleNamespace(drafting=SimpleNamespace(settings=SpeculativeConfig()))
+        self.loaded = SimpleNamespace(
+            sampling_notes=[], cost=None, tuning=SimpleNamespace(describe=dict)
+        )
         self.machine = SimpleNamespace(cpu="none", cores=1, as_dict=dict)
 
     def session(self, context: int | None = None) -> ScriptedSession:

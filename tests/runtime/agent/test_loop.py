@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from triplepoint import Agent, LimitReachedError, Policy, Request, SettingError, ToolError, tool
+from triplepoint import (
+    Agent,
+    LimitReachedError,
+    Policy,
+    PermissionRequest,
+    SettingError,
+    ToolError,
+    tool,
+)
 from triplepoint.runtime.agent.events import Notice, RunFinished
 from triplepoint.tools import CommandTools, EditTools, Rule
 
@@ -88,9 +96,9 @@ def test_what_is_allowed_is_done_and_traced(scripted: MakeEngine, root: Path) ->
 
 def test_a_person_is_asked_with_the_diff(scripted: MakeEngine, root: Path) -> None:
     """The time to decide is not the tool's; a call that would fail is not asked about."""
-    asked: list[Request] = []
+    asked: list[PermissionRequest] = []
 
-    def ask(request: Request) -> Any:
+    def ask(request: PermissionRequest) -> Any:
         asked.append(request)
         time.sleep(0.05)
         return "yes"

@@ -15,10 +15,10 @@ from triplepoint.runtime.cli.exit_codes import Exit
     [
         "trace show gone --svg",
         "trace report gone --html",
-        "plan -o",
+        "plan --html",
         "plan --svg",
         "regimes gone -o",
-        "cost gone --svg",
+        "plan cost gone --svg",
         "eval gone --html",
     ],
 )

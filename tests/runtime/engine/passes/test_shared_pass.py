@@ -15,7 +15,7 @@ from triplepoint.runtime.engine.passes.shared_pass import SharedPass
 from triplepoint.traces import Trace
 from triplepoint.traces.events import PassEvent, PhaseEvent
 
-INCIDENT = Path(__file__).parents[3] / "examples" / "incident"
+INCIDENT = Path(__file__).parents[4] / "examples" / "incident"
 QUESTIONS = ("What's the error in app.log?", "Which files are here?", "Which file mentions retry?")
 AGENTS = 6
 

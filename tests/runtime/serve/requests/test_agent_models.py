@@ -311,12 +311,12 @@ def test_its_traces_stay_within_the_limit(agents: Server, folder: Path) -> None:
         assert agents.post("/v1/chat/completions", body).status_code == 200
         agents.idle()
     before = sorted(served.glob("*.jsonl"))
-    most, traces._most = traces._most, before[-1].stat().st_size * 3 // 2
+    most, traces._max_bytes = traces._max_bytes, before[-1].stat().st_size * 3 // 2
     try:
         assert agents.post("/v1/chat/completions", body).status_code == 200
         agents.idle()
     finally:
-        traces._most = most
+        traces._max_bytes = most
 
     after = sorted(served.glob("*.jsonl"))
     assert len(after) == 1
