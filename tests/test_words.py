@@ -24,7 +24,19 @@ BANNED = re.compile(
 )
 PHRASES = re.compile(r"\b(told|tells?|said|stands|goes on|whoever|somebody|twins|manner)\b")
 
-UNNAMED = ("labs/nano",)
+UNNAMED = (
+    "labs/harness",
+    "labs/nano",
+    "runtime/agent",
+    "runtime/cli",
+    "runtime/conversation",
+    "runtime/engine",
+    "runtime/evidence",
+    "runtime/fleet",
+    "runtime/suites",
+    "tools",
+    "traces",
+)
 """Rooms whose summaries are clean, but not yet their names."""
 
 PUBLISHED = {

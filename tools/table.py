@@ -260,7 +260,7 @@ class Table:
         self._database.set_progress_handler(lambda: time.monotonic() > end, 10_000)
 
     def answer(self, query: str, max_chars: int, *, told: bool = True) -> str:
-        """Return the query's rows and notes on them; also the columns if `told`."""
+        """Return the query's rows and notes on them; also the columns, if wanted."""
         self._limit()
         try:
             rows = list(self._result(self._database.execute(query), max_chars))

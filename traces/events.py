@@ -1,4 +1,4 @@
-"""The events of a trace, schema version 2: one JSON object a line, told apart by ``event``.
+"""The events of a trace, schema version 2: one JSON object a line, distinguished by ``event``.
 
 A run reads ``run_start``, then turns made of ``message``, ``phase`` and ``tool`` events and closed
 by ``turn_end``, then ``run_end``; before a phase stand the ``pass`` events of those of its passes
@@ -92,7 +92,7 @@ class RunStart(Event):
 
 
 class HistoryEvent(Event):
-    """The conversation that a run goes on with: of a fork, a kept session, a recorded step."""
+    """The conversation that a run continues: of a fork, a saved session, a recorded step."""
 
     event: Literal["history"] = "history"
     turn: int = 0

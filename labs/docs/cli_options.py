@@ -95,7 +95,7 @@ def _verbs() -> list[str]:
 
 
 def _common(known: Parsers, shared: dict[str, dict[str, str]]) -> list[str]:
-    """A list for each group; the commands that most of its options are of are named once."""
+    """Write a list for each group; the commands of most of its options are named once."""
     lines: list[str] = []
     for group, rows in shared.items():
         of = {
@@ -132,7 +132,7 @@ def _named(of: Sequence[str], known: Parsers) -> str:
 
 
 def _folded(of: Sequence[str], known: Parsers) -> list[str]:
-    """The commands, with a verb alone where all of its commands are among them."""
+    """Return the commands, with a verb alone where all of its commands are among them."""
     found: list[str] = []
     for words in of:
         verb = words.partition(" ")[0]
@@ -144,7 +144,7 @@ def _folded(of: Sequence[str], known: Parsers) -> list[str]:
 
 
 def _own(words: str, known: Parsers, shared: dict[str, dict[str, str]]) -> list[str]:
-    """The rows of a verb; of one with commands, each row says of which."""
+    """Return the rows of a verb; of one with commands, each row says of which."""
     mine = {n: p for n, p in known.items() if n == words or n.startswith(f"{words} ")}
     rows: dict[tuple[str, str], list[str]] = {}
     for name, parser in mine.items():

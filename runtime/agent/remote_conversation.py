@@ -287,7 +287,7 @@ class RemoteConversation(Conversation[int]):
         return [PhaseFinished(prefill, reuse), PhaseFinished(decode)]
 
     def _phases(self, stream: StreamedReply, times: _Times) -> tuple[PhaseEvent, PhaseEvent]:
-        """Split the request into two phases, as far as the client can tell.
+        """Split the request into two phases, as far as the client sees.
 
         The prefill ends with the first piece that comes, so it holds the way there and back and
         the first token; the decode is the rest.

@@ -44,7 +44,7 @@ class Message:
 
     @property
     def origin(self) -> Origin:
-        """Return the origin of the content; a tool's result is one, whoever called it."""
+        """Return the origin of the content; a tool's result, by any caller, is one."""
         if self.by and self.role != "tool":
             return "harness"
         return _ORIGINS[self.role]

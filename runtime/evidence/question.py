@@ -65,8 +65,9 @@ _ASKS = re.compile(
 # What is to be changed, explicitly: a request for a summary is no such task.
 _ACTS = re.compile(
     r"\b(?:set|change|add(?! up)|append|insert|put|remove|delete|drop|rename|move|create|replace|"
-    r"fix|update|turn|switch|enable|disable|mark|increase|decrease|raise|lower|bump|edit|should|must|"
-    r"(?:write|save|make|schreibe?|escribe)\b.*\.\w{2,4}|setze?|[äa]ndere?|f[üu]ge?|l[öo]sch\w*|entfern\w*|benenne?|verschieb\w*|erstell\w*|ersetz\w*|"
+    r"fix|update|turn|switch|instead of|rather than|enable|disable|mark|increase|decrease|raise|"
+    r"lower|bump|edit|should|must|"
+    r"(?:write|save|make|schreibe?|escribe)\b.*\.\w{2,4}|setze?|[äa]ndere?|f[üu]ge?|l[öo]sch\w*|entfern\w*|statt|benenne?|verschieb\w*|erstell\w*|ersetz\w*|"
     r"korrigier\w*|aktualisier\w*|schalte?|markier\w*|soll\w*|cambi\w*|pon|a[ñn]ad\w*|agreg\w*|"
     r"borr\w*|elimin\w*|renombr\w*|mueve|crea|reemplaz\w*|corrig\w*|actualiz\w*|marca|activ\w*|"
     r"desactiv\w*)\b|[改设删移换]|添加|新建|创建|更新",

@@ -52,8 +52,8 @@ class Tally:
         self.tpot.extend(other.tpot)
         self.finished.extend(other.finished)
         for name in (
-            "arrived", "done", "failed", "good", "computed", "adopted", "written", "passes", "shared",
-            "evicted", "preempted", "busy_s", "host_s", "kv_s",
+            "arrived", "done", "failed", "good", "computed", "adopted", "written", "passes",
+            "shared", "evicted", "preempted", "busy_s", "host_s", "kv_s",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.first_s = min(self.first_s, other.first_s)

@@ -188,7 +188,7 @@ def _look(path: str) -> str:
 
     Args:
         path: where.
-    """
+    """  # noqa: D401 (a model reads it)
     return path
 
 

@@ -123,7 +123,7 @@ def _beyond(schema: Any, root: Mapping[str, Any], inside: tuple[str, ...]) -> st
 
 
 def _apart(choices: Sequence[Any]) -> bool:
-    """Return whether the schemas can be told apart by type."""
+    """Return whether the schemas can be distinguished by type."""
     kinds = [one.get("type") if isinstance(one, Mapping) else None for one in choices]
     texts = {kind for kind in kinds if isinstance(kind, str)}
     return len(choices) < 2 or (len(texts) == len(kinds) and not texts >= {"integer", "number"})

@@ -54,7 +54,7 @@ class Span:
 
 @dataclass
 class Answered:
-    """What one answer said."""
+    """What one answer contained."""
 
     text: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)

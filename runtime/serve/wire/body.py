@@ -73,7 +73,7 @@ class WireModel(BaseModel):
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema that takes null, too, unless it is a constant that tells kinds apart."""
+    """Return a JSON schema that takes null, too, unless a constant distinguishes kinds."""
     about = {name: schema[name] for name in ("title", "description", "default") if name in schema}
     rest = {name: item for name, item in schema.items() if name not in about}
     parts = rest["anyOf"] if rest.keys() == {"anyOf"} else [rest]

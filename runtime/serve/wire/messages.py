@@ -110,7 +110,7 @@ class SpokenMessage(Lenient):
 
 
 class AssistantMessage(Lenient):
-    """What the model has said."""
+    """What the model has generated."""
 
     role: Literal["assistant"]
     content: Content | None = None

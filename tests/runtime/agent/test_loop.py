@@ -14,8 +14,8 @@ import pytest
 from triplepoint import (
     Agent,
     LimitReachedError,
-    Policy,
     PermissionRequest,
+    Policy,
     SettingError,
     ToolError,
     tool,

@@ -89,3 +89,11 @@ def test_whole_files_go_only_where_that_is_asked(task: str, removes: bool, moves
     """A task that changes a line deletes and moves no file."""
     asked = read(task)
     assert (asked.removes, asked.moves) == (removes, moves)
+
+
+def test_tasks() -> None:
+    """A change that is asked for is a task; a question about one is none."""
+    assert read("Make the watering start at 06:15 instead of 05:30").acts
+    assert read("06:15 statt 05:30, bitte").acts
+    assert not read("Why does it start at 06:15 instead of 05:30?").acts
+    assert not read("Summarize app.log").acts
