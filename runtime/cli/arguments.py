@@ -19,9 +19,9 @@ generated for this machine, and records which regime every phase ran in."""
 EPILOG = """\
 `pull`, `ls`, `show`, `rm` and `use` are short for `models pull` and so on.
 exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file
-problem, 4 a limit was reached, 5 the answer is that it is not there, 130
-interrupted. NO_COLOR turns colors off; TRIPLEPOINT_DEBUG=1 shows tracebacks;
-TRIPLEPOINT_TARGET selects another CPU target."""
+problem, 4 a limit was reached, 5 the answer is that it is not there,
+130 interrupted. NO_COLOR turns colors off; TRIPLEPOINT_DEBUG=1 shows
+tracebacks; TRIPLEPOINT_TARGET selects another CPU target."""
 
 VERBS = {
     "run": "answer one question about the files in a folder",
