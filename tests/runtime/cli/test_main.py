@@ -255,7 +255,9 @@ def test_help_fits_80_columns(
 def test_wrong_usage_that_a_measurement_finds(capfd: pytest.CaptureFixture[str]) -> None:
     """The head of a table may be there by then; the explanation is still one line, the status 2."""
     assert main(["bench", "-p", "0", "-n", "99999", "-r", "1"]) == Exit.USAGE
-    assert len(capfd.readouterr().err.splitlines()) == 1
+    lines = capfd.readouterr().err.splitlines()
+    # Limits that were measured on a busy machine are measured again first, with a note.
+    assert len([line for line in lines if "measuring again" not in line]) == 1
 
 
 def test_an_error_is_one_line(triplepoint: Run, tmp_path: Path) -> None:
