@@ -33,6 +33,7 @@ SURE, FAINT = 0.6, 0.3
 """Share of the question's words in the best line from which on it has the key, and below which
 nothing is asked of a line."""
 
+PROSE = 6  # words of a line of prose
 _HIT = re.compile(r"(.+?):(\d+):(.*)", re.DOTALL)
 _NUMBERED = re.compile(r"(\d+)\t(.*)", re.DOTALL)
 _KEY = re.compile(
@@ -158,9 +159,19 @@ def _of_file(path: str, numbered: Sequence[tuple[int, str]]) -> Iterator[Line]:
     parents = Text("\n".join(text for _, text in numbered)).parents
     header = numbered[0][1] if path.endswith((".csv", ".tsv")) and numbered[0][0] == 1 else ""
     chain: list[str] = []
+    before = ""
     for (number, text), parent in zip(numbered, parents, strict=True):
         chain.append(f"{chain[parent]} {numbered[parent][1]}" if parent >= 0 else header)
-        yield Line(path, number, text, chain[-1])
+        begun = before if _continues(before, text) else ""
+        yield Line(path, number, text, f"{chain[-1]} {begun}" if begun else chain[-1])
+        before = text
+
+
+def _continues(before: str, text: str) -> bool:
+    """Return whether a line continues the sentence of the line before: wrapped prose."""
+    first, last = text[:1], before.rstrip()[-1:]
+    wrapped = before[:1].isalpha() and (first.islower() or first.isdigit())
+    return wrapped and last not in ".!?:;" and len(before.split()) >= PROSE
 
 
 def _score(lines: Sequence[Line], terms: Terms) -> dict[bool, float]:

@@ -70,3 +70,12 @@ def test_a_quotation_with_the_number_of_its_line() -> None:
     """As `read_file` shows it."""
     found = check('It says "3 port = 8080".', "What does line 3 of app.ini say?", [INI])
     assert [one.line for one in found.sources] == [3]
+
+
+def test_wrapped_prose() -> None:
+    """A sentence goes on in the next line; a log's next line is another entry."""
+    text = "1\tthe council raises the rent of the plots from 540 to\n2\t615 pounds a year."
+    letter = Read("read_file", "letter.txt", f"{text}\n3\t99 in all")
+    found = check("615 pounds", "What is the rent of the plots?", [letter])
+    assert [one.place for one in found.sources] == ["letter.txt:2"]
+    assert check("99", "What is the rent of the plots?", [letter]).unsupported == ("99",)
