@@ -29,7 +29,8 @@ from ..wire.openai.embeddings import (
     embeddings,
     native_embeddings,
 )
-from ..wire.openai.responses import ResponsesBody, responses
+from ..wire.openai.responses import responses
+from ..wire.openai.responses_body import ResponsesBody
 from ..wire.openai.stored_responses import delete_response, input_items, show_response
 from ..wire.token_counts import chat_input_tokens, count_tokens, responses_input_tokens
 from .openapi import DescribedRoute, openapi

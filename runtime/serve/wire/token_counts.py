@@ -8,7 +8,8 @@ from starlette.responses import JSONResponse
 from ..models.loaded_model import LoadedModel
 from .anthropic.messages import CountBody
 from .openai.chat_completions import ChatBody
-from .openai.responses import ResponsesBody, continued
+from .openai.responses import continued
+from .openai.responses_body import ResponsesBody
 
 
 async def chat_input_tokens(request: Request, body: ChatBody) -> JSONResponse:

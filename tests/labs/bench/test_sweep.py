@@ -97,7 +97,7 @@ def test_a_sweeps_rows_are_alike(
     """The header names every column, also those that the first row has nothing for."""
     points = [Point("3", {"prefill": 2.0}), Point("4", {"prefill": 4.0}, {"Ryzen prefill": 1.0})]
     monkeypatch.setattr(sweep, "_points", lambda *_: iter(points))
-    sweep.run(argparse.Namespace(sweep="threads", json=False, output="csv"), Output())
+    sweep.run(argparse.Namespace(sweep="threads", json=False, format="csv"), Output())
 
     first, second = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert first == {"label": "3", "prefill": "2.0", "article Ryzen prefill": ""}

@@ -214,7 +214,7 @@ def test_a_schedule_is_a_benchmark(
     phases = Trace.load(trace).phases
 
     done = triplepoint("bench", "trace", trace, "-r", 2)
-    rows = json.loads(triplepoint("bench", "trace", trace, "-r", 2, "-o", "json").stdout)
+    rows = json.loads(triplepoint("bench", "trace", trace, "-r", 2, "--json").stdout)
 
     assert (done.returncode, done.stderr) == (0, "")
     table = [line for line in done.stdout.splitlines() if line.startswith("| ")]

@@ -18,7 +18,7 @@ from ..block_writer import BlockWriter, named_event
 from .chat_writer import shown_logprobs
 
 if TYPE_CHECKING:
-    from .responses import ResponsesBody
+    from .responses_body import ResponsesBody
 
 
 class Form(NamedTuple):

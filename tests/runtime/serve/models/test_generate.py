@@ -19,7 +19,7 @@ from triplepoint.runtime.serve.models.generate import Generation, GenerationRequ
 from triplepoint.runtime.serve.models.prompts import Conversation, Prompt, Prompts
 from triplepoint.runtime.serve.wire.anthropic.messages import MessagesWriter
 from triplepoint.runtime.serve.wire.openai.chat_writer import ChatWriter
-from triplepoint.runtime.serve.wire.openai.responses import ResponsesBody
+from triplepoint.runtime.serve.wire.openai.responses_body import ResponsesBody
 from triplepoint.runtime.serve.wire.openai.responses_writer import ResponsesWriter
 
 pytest.importorskip("starlette", reason="the server needs pip install 'triplepoint[serve]'")

@@ -23,7 +23,7 @@ from triplepoint.runtime.serve.wire.foreign import translated
 from triplepoint.runtime.serve.wire.llama.text_routes import DetokenizeBody
 from triplepoint.runtime.serve.wire.openai.chat_completions import ChatBody
 from triplepoint.runtime.serve.wire.openai.completions import CompletionBody
-from triplepoint.runtime.serve.wire.openai.responses import ResponsesBody
+from triplepoint.runtime.serve.wire.openai.responses_body import ResponsesBody
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
 MANY = 100_000

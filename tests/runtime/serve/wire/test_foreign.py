@@ -20,7 +20,7 @@ from triplepoint.runtime.serve.wire.llama.completion import NativeBody
 from triplepoint.runtime.serve.wire.openai.chat_completions import ChatBody
 from triplepoint.runtime.serve.wire.openai.completions import CompletionBody
 from triplepoint.runtime.serve.wire.openai.embeddings import EmbeddingsBody
-from triplepoint.runtime.serve.wire.openai.responses import ResponsesBody
+from triplepoint.runtime.serve.wire.openai.responses_body import ResponsesBody
 
 TALK = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
 WIRES: dict[str, tuple[type[Body], dict[str, Any]]] = {

@@ -20,7 +20,7 @@ from triplepoint.runtime.serve.models.events import (
     Text,
     Thought,
 )
-from triplepoint.runtime.serve.wire.openai.responses import ResponsesBody
+from triplepoint.runtime.serve.wire.openai.responses_body import ResponsesBody
 from triplepoint.runtime.serve.wire.openai.responses_input import messages_of
 from triplepoint.runtime.serve.wire.openai.responses_writer import ResponsesWriter
 
