@@ -32,10 +32,10 @@ from ..wire.openai.embeddings import (
 from ..wire.openai.responses import responses
 from ..wire.openai.responses_body import ResponsesBody
 from ..wire.openai.stored_responses import delete_response, input_items, show_response
-from ..wire.token_counts import chat_input_tokens, count_tokens, responses_input_tokens
 from .openapi import DescribedRoute, openapi
 from .status_page import status, status_page
 from .status_routes import health, list_models, lora_adapters, metrics, props, ps, show_model, slots
+from .token_counts import chat_input_tokens, count_tokens, responses_input_tokens
 
 Handler = Callable[..., Awaitable[ModelRequest | Response]]
 """Takes a request and its body."""

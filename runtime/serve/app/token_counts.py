@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from ..models.loaded_model import LoadedModel
-from .anthropic.messages import CountBody
-from .openai.chat_completions import ChatBody
-from .openai.responses import continued
-from .openai.responses_body import ResponsesBody
+from ..wire.anthropic.messages import CountBody
+from ..wire.openai.chat_completions import ChatBody
+from ..wire.openai.responses import continued
+from ..wire.openai.responses_body import ResponsesBody
 
 
 async def chat_input_tokens(request: Request, body: ChatBody) -> JSONResponse:
