@@ -258,3 +258,15 @@ def test_servers_of_the_examples_are_installed() -> None:
     assert commands
     for command in commands:
         assert f"pip install {command}" in page
+
+
+def test_the_guides_diffs_apply() -> None:
+    """Each line that a diff of CONTRIBUTING leaves as it is stands in the file that it names."""
+    diffs = re.findall(
+        r"```diff\n # ([\w/]+\.py)[^\n]*\n(.*?)```", read("CONTRIBUTING.md"), re.DOTALL
+    )
+    assert len(diffs) >= 6
+    for path, diff in diffs:
+        context = [line[1:] for line in diff.splitlines() if line.startswith("  ")]
+        assert context, path
+        assert set(context) <= {*(ROOT / path).read_text().split("\n")}, path

@@ -74,12 +74,12 @@ _ACTS = re.compile(
     re.IGNORECASE,
 )
 _REMOVES = re.compile(
-    r"\b(?:delete|remove|drop|discard|get rid|need\w*|l[öo]sch\w*|entfern\w*|wirf|weg|borr\w*|"
-    r"elimin\w*|quit\w*|supprim\w*|enl[eè]v\w*)\b|[删移]|удал",
+    r"\b(?:delete|remove|drop|discard|get rid|(?:don['’]?t|not|longer) need\w*|"
+    r"l[öo]sch\w*|entfern\w*|wirf|weg|borr\w*|elimin\w*|quit\w*|supprim\w*|enl[eè]v\w*)\b|[删移]|удал",
     re.IGNORECASE,
 )
 _MOVES = re.compile(
-    r"\b(?:re?name|move|benenne?|umbenenn\w*|verschieb\w*|renombr\w*|mueve|mover|renomm\w*|"
+    r"\b(?:rename|move|benenne?|umbenenn\w*|verschieb\w*|renombr\w*|mueve|mover|renomm\w*|"
     r"d[ée]plac\w*)\b|[改移]|重命名|переимен|перемест",
     re.IGNORECASE,
 )
