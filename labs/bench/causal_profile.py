@@ -23,7 +23,7 @@ from triplepoint.errors import EngineError
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.engine.engine_timer import all_threads, parts_of
 from triplepoint.runtime.engine.passes.request import Request
-from triplepoint.runtime.physics.costs import Bound, PassCost, pass_cost, predict
+from triplepoint.runtime.physics.costs import Bound, PassCost, part_times, pass_cost
 from triplepoint.runtime.physics.latency_model import attainable
 from triplepoint.runtime.physics.machine import RooflineProbe
 from triplepoint.runtime.physics.observation import Observation, observe
@@ -169,8 +169,8 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Roofl
     wall, spent = rounds[""][middle], stamps[middle]
     parts = {name: value / len(todo) for name, value in spent.items()}
     _, reached = engine.loaded.attained
-    minimum = predict(cost, engine.loaded.cost, machine, len(todo))
-    rates = attainable(cost, engine.loaded.cost, machine, reached, len(todo))
+    times = part_times(cost, engine.loaded.cost, machine, len(todo))
+    minimum, rates = times.minimum, attainable(times, reached)
     return Point(
         tokens,
         start,

@@ -168,11 +168,12 @@ def _pass(session: Session, ids: list[int], count: int) -> float:
     """Return the seconds of a pass of so many tokens behind the prompt, as drafts are verified."""
     session.truncate(PROMPT)
     part = ids[PROMPT : PROMPT + count]
+    scheduler = session.phases.core.scheduler
     session.tokens.extend(part)
-    with session.phases.phase(Status.DECODE):
+    with scheduler.phase(session.sequence, Status.DECODE):
         began = time.perf_counter()
         request = Request(session.sequence, PROMPT, part, count, (None,) * count)
-        session.phases.core.scheduler.compute(request)
+        scheduler.compute(request)
         return time.perf_counter() - began
 
 

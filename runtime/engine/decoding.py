@@ -125,7 +125,7 @@ class Decoding:
             Prefill(self.phases, "resume").run()
         before, ids = sequence.n_cached, self._ids
         self.phases.wake()  # beside the choice of the first token, and forced ones
-        with self.phases.phase(Status.DECODE):
+        with self.phases.core.scheduler.phase(sequence, Status.DECODE):
             self.phases.metrics.reset()
             try:
                 started = time.perf_counter()

@@ -19,7 +19,6 @@ from ..forward.kv import KVCache
 from .passes.request import Request
 from .passes.scheduler import IDLE_S
 from .passes.sequence import TokenSequence
-from .phases import Phases
 
 if TYPE_CHECKING:
     from .engine_core import EngineCore
@@ -130,10 +129,10 @@ class Embedder:
         try:
             cache = KVCache(loaded.layout, size)
             sequence = TokenSequence(cache, size, core.prefix_cache, ids)
-            phases = Phases(core, sequence)
+            core.scheduler.register(sequence)
             try:
                 sequence.begin(())
-                with phases.phase():
+                with core.scheduler.phase(sequence):
                     yield sequence
             finally:
                 core.scheduler.close(sequence)

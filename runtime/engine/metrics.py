@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...traces.events import PassEvent, PhaseEvent, ShareRecord
-from ..physics.costs import Bound, PassCost, Prediction, layer_cost, pass_cost, predict
+from ..physics.costs import Bound, PassCost, Prediction, layer_cost, part_times, pass_cost
 from ..physics.latency_model import attainable
 from ..physics.observation import observe
 from ..physics.run_delay import RunDelay
@@ -158,11 +158,13 @@ class PhaseMetrics:
         loaded, sequence = self._loaded, self._sequence
         known = loaded.calibration
         machine, reached = loaded.attained
-        prediction = predict(cost, loaded.cost, machine, passes)
-        rates = attainable(cost, loaded.cost, machine, reached, passes)
+        times = part_times(cost, loaded.cost, machine, passes)
+        prediction = times.minimum
         # Of passes that others shared its part counts, not the time that it waited for theirs.
         inside = spent.inside_s if self._shared else wall
-        seen = observe(prediction, inside, spent.kernel_s, rates, spent.elementwise_s)
+        seen = observe(
+            prediction, inside, spent.kernel_s, attainable(times, reached), spent.elementwise_s
+        )
         shares = seen.shares
         computed, start = len(ids) - adopted, before + adopted
         bound, seconds = self._expected(phase, computed, start, passes, prediction)
@@ -253,7 +255,7 @@ class PhaseMetrics:
             read = touched.get(record.layer, 0)
             cost = layer_cost(model, parts, record.layer, total, passes, read, tokens, start)
             # A level is chosen by what a whole pass reads: a layer's bytes are cold again.
-            least = predict(cost, model, machine, level=event.memory_level)
-            rates = attainable(cost, model, machine, reached, level=event.memory_level)
-            seen = observe(least, record.wall_s, record.wall_s - record.wait_s, rates)
+            times = part_times(cost, model, machine, level=event.memory_level)
+            inside = record.wall_s - record.wait_s
+            seen = observe(times.minimum, record.wall_s, inside, attainable(times, reached))
             record.mfu, record.mbu, record.observed = seen.mfu, seen.mbu, seen.bound

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...errors import PassCancelledError
 from .drafting.sequence_drafting import SequenceDrafting
 from .metrics import PhaseMetrics
-from .passes.sequence import Status
 
 if TYPE_CHECKING:
     from .engine_core import EngineCore
@@ -42,23 +39,6 @@ class Phases:
     def warmup(self) -> None:
         """Make now the tuning decisions that the first phases would spend time on."""
         self.core.loaded.tuning.prepare()
-
-    @contextmanager
-    def phase(self, status: Status = Status.PREFILL) -> Iterator[None]:
-        """Mark the sequence as in a phase, and active; an earlier stop has no effect."""
-        sequence = self.sequence
-        sequence.status = status
-        with self.core.scheduler.phase(sequence):
-            try:
-                yield
-            except PassCancelledError:
-                raise
-            except Exception as error:  # its tokens have gone in the midst of something
-                if sequence.epoch != sequence.generation:
-                    raise PassCancelledError("the session was closed") from error
-                raise
-            finally:
-                sequence.status = Status.IDLE
 
     def wake(self) -> None:
         """Wake threads that sleep: a pass will soon come."""

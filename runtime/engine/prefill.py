@@ -48,7 +48,7 @@ class Prefill:
             # They come with the last token: it is computed again where all is cached.
             sequence.keep_cached(total - 1)
         before = sequence.n_cached
-        with self.phases.phase():
+        with scheduler.phase(sequence):
             if self.check is not None:
                 self.check()
             metrics.reset()

@@ -259,7 +259,7 @@ class Session(ProcessBound):
         sequence.begin(())
         if sequence.n_cached != len(sequence.tokens):
             Prefill(self.phases, "resume").run()
-        with self.phases.phase():
+        with scheduler.phase(sequence):
             for first in range(0, len(ids), SCORE_CHUNK):
                 part = ids[first : first + SCORE_CHUNK]
                 at, logits = len(sequence.tokens), None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...jit.compile import spec
@@ -69,11 +71,12 @@ class OutputBuffers:
         self.zero, self.first, self.parts, self.count = (aligned(8, np.int64)[:1] for _ in range(4))
         self.one, self.all_parts = np.array([1], np.int64), np.array([argmax.PARTS], np.int64)
 
-    def set_mask(self, row: int, mask: np.ndarray | None) -> None:
-        """Allow these tokens in a row, uint32 bits; None: all."""
-        self._use[row] = mask is not None
-        if mask is not None:
-            self.masks[row, : len(mask)] = mask
+    def set_masks(self, first: int, masks: Sequence[np.ndarray | None]) -> None:
+        """Allow these tokens in the rows from `first` on, uint32 bits each; None: all."""
+        for row, mask in enumerate(masks, first):
+            self._use[row] = mask is not None
+            if mask is not None:
+                self.masks[row, : len(mask)] = mask
 
     def mask(self, row: int) -> np.ndarray | None:
         """Return the mask of a row."""

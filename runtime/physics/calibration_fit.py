@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .costs import ModelCost, attention_s, linear_s, pass_cost
+from .costs import ModelCost, part_times, pass_cost
 from .latency_model import (
     ATTENTION_OVERLAP,
     PRODUCTS_OVERLAP,
     Efficiency,
     LatencyEstimate,
     Passes,
+    attention_arithmetic_s,
     estimate,
-    tile_tokens,
 )
 from .machine import MachineProfile
 
@@ -131,7 +131,8 @@ def _unpacking(model: ModelCost, tokens: int) -> float:
 
 def _products_s(model: ModelCost, s: Sample) -> float:
     """Return the minimum seconds of arithmetic of the layers' products."""
-    return linear_s(pass_cost(model, s.tokens, s.start, 0, 0, s.tokens), model, s.machine)
+    cost = pass_cost(model, s.tokens, s.start, 0, 0, s.tokens)
+    return part_times(cost, model, s.machine).linear_s
 
 
 def _weights_s(model: ModelCost, s: Sample) -> float:
@@ -147,7 +148,7 @@ def _attention_share(model: ModelCost, passes: Passes, s: Sample, read: float) -
     reading = estimate(model, s.machine, ideal, passes, s.tokens, s.start).attention_s
     cost = pass_cost(model, s.tokens, s.start, 1, 0, passes.tile)
     rest = _without(s.parts["attention"], reading, ATTENTION_OVERLAP)
-    return attention_s(cost, model, s.machine, tile_tokens(model)) / rest
+    return attention_arithmetic_s(part_times(cost, model, s.machine)) / rest
 
 
 def _without(time_s: float, other_s: float, p: float) -> float:

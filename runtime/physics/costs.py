@@ -447,49 +447,79 @@ def layer_cost(
     )
 
 
-def predict(
+class PartTimes(NamedTuple):
+    """The seconds that each part of some passes takes at the machine's limits, one by one."""
+
+    linear_s: float
+    """Arithmetic of the products with the weights."""
+    unpack_s: float
+    """As much arithmetic as one token takes in each pass of more than one."""
+    attention_s: float
+    """Arithmetic of scores and weighted values."""
+    tile_s: float
+    """Attention of one row, of a head of the cache, for each tile of tokens but the first."""
+    weights_s: float
+    """Reads of the weights."""
+    cached_s: float
+    """Reads and writes of caches and states."""
+    reread_s: float
+    """Rereads of the cache by tiles: one head of one layer a thread at a time."""
+    dispatch_s: float
+    """The cost of `barriers`."""
+    barriers: float
+    products_rate: float
+    """Operations a second of products with the weights."""
+    read_rate: float
+    """Bytes a second of `level`."""
+    level: str
+    """The level of memory that holds weights and cache."""
+
+    @property
+    def minimum(self) -> Prediction:
+        """The minimum times: the sums by resource."""
+        return Prediction(
+            compute_s=self.linear_s + self.attention_s,
+            memory_s=self.weights_s + self.cached_s + self.reread_s,
+            dispatch_s=self.dispatch_s,
+            level=self.level,
+        )
+
+
+def part_times(
     cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1, level: str = ""
-) -> Prediction:
-    """Predict the minimum times of `cost`, made up of `passes` passes.
+) -> PartTimes:
+    """Return the times of `cost`, made up of `passes` passes, part by part.
 
     level: where weights and cache lie; by default the nearest that holds what a pass reads.
     """
-    nbytes = cost.bytes
-    level = level or machine.level_of(nbytes / max(1, passes))
-    return Prediction(
-        compute_s=linear_s(cost, model, machine) + attention_s(cost, model, machine),
-        memory_s=nbytes / machine.bandwidth(level) + reread_s(cost, model, machine, passes),
+    cached, each = cost.cached_bytes, max(1, passes)
+    level = level or machine.level_of((cost.weight_bytes + cached) / each)
+    rate = machine.bandwidth(level)
+    products = 1e9 * (machine.int8_gops if model.quantized else machine.fp32_gflops)
+    # Scores are one product of bytes, weighted values two: a probability has 14 bits.
+    scores = 1e9 * (machine.int8_gops / 1.5 if model.int8_cache else machine.bf16_gflops)
+    again = 0.0
+    if cost.kv_again_bytes:
+        head = cost.kv_read_bytes / (each * model.caches)
+        again = cost.kv_again_bytes / machine.bandwidth(machine.level_of(head * machine.threads))
+    return PartTimes(
+        linear_s=cost.linear_flops / products,
+        unpack_s=2.0 * cost.unpacked / products,
+        attention_s=cost.attention_flops / scores,
+        tile_s=cost.again_flops * model.kv_heads / model.heads / scores,
+        weights_s=cost.weight_bytes / rate,
+        cached_s=cached / rate,
+        reread_s=again,
         dispatch_s=cost.barriers * machine.barrier_s,
+        barriers=cost.barriers,
+        products_rate=products,
+        read_rate=rate,
         level=level,
     )
 
 
-def linear_s(
-    cost: PassCost, model: ModelCost, machine: MachineProfile, extra_tokens: float = 0.0
-) -> float:
-    """Return the minimum seconds of arithmetic for the products with the weights.
-
-    extra_tokens: to unpack the weights of a pass is worth the operations of so many tokens.
-    """
-    operations = cost.linear_flops + 2.0 * extra_tokens * cost.unpacked
-    return operations / (1e9 * (machine.int8_gops if model.quantized else machine.fp32_gflops))
-
-
-def attention_s(
-    cost: PassCost, model: ModelCost, machine: MachineProfile, extra_tokens: float = 0.0
-) -> float:
-    """Return attention's minimum arithmetic seconds; `extra_tokens`: of each tile but a first."""
-    operations = cost.attention_flops + extra_tokens * cost.again_flops
-    if model.int8_cache:
-        # Scores are one product of bytes, weighted values two: a probability has 14 bits.
-        return operations * 1.5 / (machine.int8_gops * 1e9)
-    return operations / (machine.bf16_gflops * 1e9)
-
-
-def reread_s(cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1) -> float:
-    """Return the minimum seconds of rereads by tiles: one head of one layer a thread at a time."""
-    if not cost.kv_again_bytes:
-        return 0.0
-    one = cost.kv_read_bytes / (max(1, passes) * model.caches)
-    level = machine.level_of(one * machine.threads)
-    return cost.kv_again_bytes / machine.bandwidth(level)
+def predict(
+    cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1, level: str = ""
+) -> Prediction:
+    """Predict the minimum times of `cost`, as `part_times` counts them."""
+    return part_times(cost, model, machine, passes, level).minimum

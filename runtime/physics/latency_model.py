@@ -24,14 +24,11 @@ from dataclasses import dataclass
 from .costs import (
     ModelCost,
     Part,
-    PassCost,
+    PartTimes,
     Prediction,
-    attention_s,
-    linear_s,
     mixed_cost,
+    part_times,
     pass_cost,
-    predict,
-    reread_s,
 )
 from .machine import MachineProfile
 from .observation import Observation, observe
@@ -61,11 +58,6 @@ def class_middle(start: int, common: int = 0) -> int:
 
 def _class_width(start: int) -> int:
     return 1 << max(7, start.bit_length() - 3)
-
-
-def tile_tokens(model: ModelCost) -> float:
-    """Return how many tokens of arithmetic each tile costs on top."""
-    return TILE_ROWS * model.kv_heads / model.heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +165,16 @@ def estimate(
         cost = pass_cost(
             model, count, start + at, last, barriers, passes.tile if not single else 1, batch=batch
         )
-        bound = predict(cost, model, machine)
-        level = bound.level
+        times = part_times(cost, model, machine)
+        level = times.level
         rows, outputs = count * batch, last * batch
-        for n, value in enumerate(_pass_seconds(cost, model, machine, reached, rows, outputs)):
+        for n, value in enumerate(_pass_seconds(times, model, reached, rows, outputs)):
             parts[n] += value
-        rates = attainable(cost, model, machine, reached)
-        for sums, times in ((minimum, bound), (attained, rates)):
-            sums[0] += times.compute_s
-            sums[1] += times.memory_s
-            sums[2] += times.dispatch_s
+        rates = attainable(times, reached)
+        for sums, of in ((minimum, times.minimum), (attained, rates)):
+            sums[0] += of.compute_s
+            sums[1] += of.memory_s
+            sums[2] += of.dispatch_s
         at += count
     return LatencyEstimate(
         tokens * batch,
@@ -202,11 +194,12 @@ def expect_mixed(
     """Estimate one pass with unequal rows of several sequences."""
     rows, outputs = sum(part.tokens for part in parts), sum(part.outputs for part in parts)
     cost = mixed_cost(model, parts, passes.prefill_barriers, passes.tile)
+    times = part_times(cost, model, machine)
     return LatencyEstimate(
         rows,
-        *_pass_seconds(cost, model, machine, reached, rows, outputs),
-        least=predict(cost, model, machine),
-        attained=attainable(cost, model, machine, reached),
+        *_pass_seconds(times, model, reached, rows, outputs),
+        least=times.minimum,
+        attained=attainable(times, reached),
     )
 
 
@@ -228,67 +221,50 @@ def even_part(tokens: int, chunk: int) -> int:
     return min(chunk, -(-part // 32) * 32)
 
 
-def attainable(
-    cost: PassCost,
-    model: ModelCost,
-    machine: MachineProfile,
-    reached: Efficiency,
-    passes: int = 1,
-    level: str = "",
-) -> Prediction:
+def attainable(times: PartTimes, reached: Efficiency) -> Prediction:
     """Return the separate times of arithmetic, reads and barriers at the kernels' rates."""
-    level = level or machine.level_of(cost.bytes / max(1, passes))
-    rate = machine.bandwidth(level)
-    cached = cost.cached_bytes / rate
-    again = reread_s(cost, model, machine, passes)
     return Prediction(
-        compute_s=linear_s(cost, model, machine, reached.extra_tokens) / reached.products
-        + attention_s(cost, model, machine, tile_tokens(model)) / reached.attention,
-        memory_s=cost.weight_bytes / (rate * reached.read)
-        + (cached + again) / reached.attention_read,
-        dispatch_s=cost.barriers * reached.barrier_s,
-        level=level,
+        compute_s=(times.linear_s + reached.extra_tokens * times.unpack_s) / reached.products
+        + attention_arithmetic_s(times) / reached.attention,
+        memory_s=times.weights_s / reached.read
+        + (times.cached_s + times.reread_s) / reached.attention_read,
+        dispatch_s=times.barriers * reached.barrier_s,
+        level=times.level,
     )
 
 
+def attention_arithmetic_s(times: PartTimes) -> float:
+    """Return the seconds of attention's arithmetic with what tiles unpack again."""
+    return times.attention_s + TILE_ROWS * times.tile_s
+
+
 def _pass_seconds(
-    cost: PassCost,
+    times: PartTimes,
     model: ModelCost,
-    machine: MachineProfile,
     reached: Efficiency,
     rows: int,
     outputs: int,
 ) -> tuple[float, float, float, float, float]:
     """Return the seconds of one pass: products, head, attention, rows, dispatch."""
-    rate = machine.bandwidth(machine.level_of(cost.bytes))
-    head = outputs > 0
-    body_flops = cost.linear_flops - 2.0 * outputs * model.head_weights
-    body = linear_s(
-        PassCost(linear_flops=body_flops, unpacked=cost.unpacked),
-        model,
-        machine,
-        reached.extra_tokens,
-    )
+    head_s = head_read_s = 0.0
+    if outputs:
+        head_s = 2.0 * outputs * model.head_weights / times.products_rate
+        head_read_s = model.head_bytes / times.read_rate
+    body_s = times.linear_s - head_s + reached.extra_tokens * times.unpack_s
     products = _norm(
-        model.layer_bytes(cost.experts_read) / (rate * reached.read),
-        body / reached.products,
-        PRODUCTS_OVERLAP,
+        (times.weights_s - head_read_s) / reached.read, body_s / reached.products, PRODUCTS_OVERLAP
     )
-    last = linear_s(PassCost(linear_flops=2.0 * outputs * model.head_weights), model, machine)
-    output = _norm(
-        model.head_bytes / (rate * reached.read), last / reached.products, PRODUCTS_OVERLAP
-    )
-    cached = cost.cached_bytes / rate + reread_s(cost, model, machine)
+    head = _norm(head_read_s / reached.read, head_s / reached.products, PRODUCTS_OVERLAP)
     attention = _norm(
-        cached / reached.attention_read,
-        attention_s(cost, model, machine, tile_tokens(model)) / reached.attention,
+        (times.cached_s + times.reread_s) / reached.attention_read,
+        attention_arithmetic_s(times) / reached.attention,
         ATTENTION_OVERLAP,
     )
     each = reached.decode_rows_s if rows == 1 else reached.row_s * rows
-    kernels = products + output * head + attention + each
+    kernels = products + head + attention + each
     barrier = reached.decode_barrier_s if rows == 1 else reached.barrier_s
-    dispatch = cost.barriers * barrier + reached.waiting * kernels
-    return products, output * head, attention, each, dispatch
+    dispatch = times.barriers * barrier + reached.waiting * kernels
+    return products, head, attention, each, dispatch
 
 
 def _norm(a: float, b: float, p: float) -> float:

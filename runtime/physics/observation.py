@@ -3,62 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from .costs import Bound, Prediction
 
 OVERLAP = 2.0  # of arithmetic and reading in a pass: 1 for none, more for more
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Observation:
-    """The observation of a phase: shares between 0 and 1.
-
-    Attributes:
-        mfu, mbu: least time of the arithmetic, of reading and writing, over the time it took.
-        dispatch_share: of the time outside of kernels.
-        rows_share: of the time in kernels that neither multiply by weights nor attend.
-        attained: times of arithmetic and reading alone over the time it took, at the rates that
-            kernels reach; None: at the limits.
-    """
+    """The observation of a phase: shares between 0 and 1."""
 
     mfu: float
+    """The minimum time of the arithmetic over the time it took."""
     mbu: float
+    """The minimum time of reading and writing over the time it took."""
     dispatch_share: float
-    attained: tuple[float, float] | None = None
-    rows_share: float = 0.0
+    """The share of the time outside of kernels."""
+    shares: dict[Bound, float]
+    """Shares of the time by resource; together at most 1."""
+    bound: Bound
+    """The resource whose reduction would save the most: the largest of `shares`."""
+    limit_share: float
+    """Share of the bound's limit that was reached; for dispatch: the kernels' share."""
 
-    @cached_property
-    def shares(self) -> dict[Bound, float]:
-        """Shares of the time by resource; together at most 1.
 
-        Time outside of kernels is dispatch. Norms, quantization and rotation follow none of the
-        three: fewer weights or products take nothing off them. In products and attention arithmetic
-        (c seconds alone) and reading (m) hide each other, as in norm(c, m) = (c^p + m^p)^(1/p): if
-        there were 1 % less arithmetic, that would be c^p / (c^p + m^p) % less, and likewise for
-        reading. p = OVERLAP.
-        """
-        compute_s, memory_s = self.attained or (self.mfu, self.mbu)
-        compute, memory = compute_s**OVERLAP, memory_s**OVERLAP
-        arithmetic = compute / (compute + memory) if compute + memory else 0.5
-        inside = max(0.0, 1.0 - self.dispatch_share - self.rows_share)
-        return {
-            "compute": inside * arithmetic,
-            "memory": inside * (1.0 - arithmetic),
-            "dispatch": self.dispatch_share,
-        }
-
-    @cached_property
-    def bound(self) -> Bound:
-        """The resource whose reduction would save the most: the largest of `shares`."""
-        shares = self.shares
-        return max(shares, key=shares.__getitem__)
-
-    @property
-    def limit_share(self) -> float:
-        """Share of the bound's limit that was reached; for dispatch: the kernels' share."""
-        left = max(0.0, 1.0 - self.dispatch_share)
-        return {"compute": self.mfu, "memory": self.mbu, "dispatch": left}[self.bound]
+NOTHING = Observation(0.0, 0.0, 0.0, {"compute": 0.5, "memory": 0.5, "dispatch": 0.0}, "compute", 0)
+"""A phase that took no time."""
 
 
 def observe(
@@ -70,15 +40,33 @@ def observe(
 ) -> Observation:
     """Observe `wall_s` seconds of a phase, of which a thread was in kernels for `kernel_s`.
 
-    prediction: the least times; attained: the times at the rates that kernels reach; rows_s: in
-    kernels other than products and attention.
+    Time outside of kernels is dispatch. Norms, quantization and rotation follow none of the three
+    resources: fewer weights or products take nothing off them. In products and attention arithmetic
+    (c seconds alone) and reading (m) hide each other, as in norm(c, m) = (c^p + m^p)^(1/p): if
+    there were 1 % less arithmetic, that would be c^p / (c^p + m^p) % less, and likewise for
+    reading. p = OVERLAP.
+
+    Args:
+        prediction: the minimum times.
+        wall_s: seconds that the phase took.
+        kernel_s: seconds of a thread in kernels.
+        attained: the times of arithmetic and reading alone, at the rates that kernels reach; None:
+            at the limits.
+        rows_s: seconds in kernels that neither multiply by weights nor attend.
     """
     if wall_s <= 0:
-        return Observation(0.0, 0.0, 0.0)
-    return Observation(
-        mfu=prediction.compute_s / wall_s,
-        mbu=prediction.memory_s / wall_s,
-        dispatch_share=min(1.0, max(0.0, 1.0 - kernel_s / wall_s)),
-        attained=(attained.compute_s / wall_s, attained.memory_s / wall_s) if attained else None,
-        rows_share=min(1.0, rows_s / wall_s),
-    )
+        return NOTHING
+    mfu, mbu = prediction.compute_s / wall_s, prediction.memory_s / wall_s
+    dispatch = min(1.0, max(0.0, 1.0 - kernel_s / wall_s))
+    alone = attained or prediction
+    compute, memory = (alone.compute_s / wall_s) ** OVERLAP, (alone.memory_s / wall_s) ** OVERLAP
+    arithmetic = compute / (compute + memory) if compute + memory else 0.5
+    inside = max(0.0, 1.0 - dispatch - min(1.0, rows_s / wall_s))
+    shares: dict[Bound, float] = {
+        "compute": inside * arithmetic,
+        "memory": inside * (1.0 - arithmetic),
+        "dispatch": dispatch,
+    }
+    bound = max(shares, key=shares.__getitem__)
+    reached = {"compute": mfu, "memory": mbu, "dispatch": max(0.0, 1.0 - dispatch)}[bound]
+    return Observation(mfu, mbu, dispatch, shares, bound, reached)

@@ -170,7 +170,7 @@ class Drafter:
         if not drafts:
             if match is not None:
                 right = chosen[0] == self._where.tokens[match.at]
-                self._length_policy.compare(match.same, right)
+                self._length_policy.compare(match.same, [right])
             return
         record = self.records["mtp" if self._by_head else "lookup"]
         record.drafted += len(drafts)
@@ -178,12 +178,10 @@ class Drafter:
         if seconds is not None:
             self._latency.several(known + len(drafts), seconds)
             self.saved_s += self._length_policy.saved(known, 0, seconds)
-        for number, (draft, token) in enumerate(zip(drafts, chosen, strict=False)):
-            right = token == draft
-            if self._by_head:
-                self._head_policy.compare(number, right)
-            elif match is not None:
-                self._length_policy.compare(match.same + number, right)
-            if right:
-                record.accepted += 1
-                self.saved_s += self._latency.step_s
+        right = [token == draft for draft, token in zip(drafts, chosen, strict=False)]
+        if self._by_head:
+            self._head_policy.compare(right)
+        elif match is not None:
+            self._length_policy.compare(match.same, right)
+        record.accepted += sum(right)
+        self.saved_s += sum(right) * self._latency.step_s

@@ -68,7 +68,7 @@ class DraftHead:
             share = len(self._panels) / self._graph.head_panels
             # Whole panels are computed: all of their tokens may come.
             self.tokens = np.isin(np.arange(n_vocab) // rows, self._panels)
-            self._choice.set_mask(0, _bits(self.tokens))
+            self._choice.set_masks(0, (_bits(self.tokens),))
         self.vocabulary = int(self.tokens.sum())
         *inside, head = mtp.drafting
         self.read_bytes = sum(m.nbytes * _share(m.experts, loaded.network.config.experts_used)

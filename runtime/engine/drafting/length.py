@@ -166,12 +166,13 @@ class DraftLengthPolicy:
         times = self.times
         return (right + times.ratio(known)) * times.step_s - seconds
 
-    def compare(self, same: int, right: bool) -> None:
-        """Record whether a draft was right whose match had `same` tokens in common."""
-        kind = _kind(same)
-        self._seen[kind] += 1
-        weight = max(MEMORY, 1 / self._seen[kind])
-        self._right[kind] += ((1.0 if right else 0.0) - self._right[kind]) * weight
+    def compare(self, same: int, right: Sequence[bool]) -> None:
+        """Record which drafts were right whose match had `same` tokens in common at the first."""
+        for number, hit in enumerate(right):
+            kind = _kind(same + number)
+            self._seen[kind] += 1
+            weight = max(MEMORY, 1 / self._seen[kind])
+            self._right[kind] += (hit - self._right[kind]) * weight
 
     def count(self, same: int, known: int, most: int) -> int:
         """Choose how many tokens to draft behind `known` others, for a match of `same` tokens."""
@@ -254,11 +255,12 @@ class HeadLengthPolicy:
         self._patience = Patience()
         self.worth = 1.0
 
-    def compare(self, number: int, right: bool) -> None:
-        """Record whether draft `number` of a pass was right, given that those before it were."""
-        self._seen[number] += 1
-        weight = max(MEMORY, 1 / self._seen[number])
-        self._right[number] += ((1.0 if right else 0.0) - self._right[number]) * weight
+    def compare(self, right: Sequence[bool]) -> None:
+        """Record which drafts of a pass were right, given that those before them were."""
+        for number, hit in enumerate(right):
+            self._seen[number] += 1
+            weight = max(MEMORY, 1 / self._seen[number])
+            self._right[number] += (hit - self._right[number]) * weight
 
     def count(self, known: int, most: int, draft_s: float, read_bytes: float) -> int:
         """Choose how many tokens to draft behind `known` others.

@@ -102,7 +102,7 @@ class Runner:
         plan.graph.set_pass(spans, request.panels)
         mask = masks[0] if masks else None
         if mask is not None or choice.use_mask[0]:
-            choice.set_mask(0, mask)
+            choice.set_masks(0, (mask,))
         times = sequence.measured.get(plan)
         if times is None:
             times = sequence.measured[plan] = plan.tape.account()
@@ -226,7 +226,7 @@ class Runner:
             if not free or logits.first < 0:
                 return greedy(logits.rows[row], mask)
             at = logits.first + row
-            self._loaded.outputs.set_mask(at, mask)
+            self._loaded.outputs.set_masks(at, (mask,))
             return self._run_choice(at, 1, 1)[0]
 
     def hidden(self, logits: Logits, row: int) -> np.ndarray:
@@ -293,8 +293,7 @@ class Runner:
 
     def _choose(self, masks: Sequence[np.ndarray | None], threads: int) -> list[int]:
         """Choose greedily in the first rows of the last pass."""
-        for row, mask in enumerate(masks):
-            self._loaded.outputs.set_mask(row, mask)
+        self._loaded.outputs.set_masks(0, masks)
         return self._run_choice(0, len(masks), threads)
 
     def _run_choice(self, first: int, count: int, threads: int) -> list[int]:

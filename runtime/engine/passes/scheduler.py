@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ....errors import PassCancelledError
 from ....interrupts import held
 from ....jit.kernels.kvcache import PAGE
 from ..policy.pass_policy import PassPolicy
@@ -93,17 +94,27 @@ class Scheduler(PassPolicy[PendingRequest]):
             self.sequences.add(sequence)
 
     @contextmanager
-    def phase(self, sequence: TokenSequence) -> Iterator[None]:
-        """Mark a sequence as active, so that passes may wait a moment for its rows."""
-        sequence.began = time.perf_counter()
+    def phase(self, sequence: TokenSequence, status: Status = Status.PREFILL) -> Iterator[None]:
+        """Mark a sequence as active, so that passes may wait a moment for its rows.
+
+        An earlier stop has no effect on the phase.
+        """
+        sequence.status, sequence.began = status, time.perf_counter()
         with self.mutex:
             self._active[sequence] = 0.0
         try:
             yield
+        except PassCancelledError:
+            raise
+        except Exception as error:  # its tokens have gone in the midst of something
+            if sequence.epoch != sequence.generation:
+                raise PassCancelledError("the session was closed") from error
+            raise
         finally:
             with self.mutex:
                 self._left.pop(sequence, None)
                 self._active.pop(sequence, None)
+            sequence.status = Status.IDLE
 
     def compute(self, request: Request) -> StepResult:
         """Compute rows of a request: all of them, or the first ones of a prompt.

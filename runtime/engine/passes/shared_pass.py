@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....traces.events import PassEvent
-from ...physics.costs import Part, PassCost, part_cost, predict
+from ...physics.costs import Part, PassCost, part_cost, part_times
 from ...physics.latency_model import LatencyEstimate, attainable
 from ...physics.observation import observe
 from ...physics.run_delay import delay_of
@@ -106,11 +106,12 @@ class SharedPass:
         for place in range(self.sequences):
             total += self.cost(place)
         machine, reached = loaded.attained
+        times = part_times(total, loaded.cost, machine)
         seen = observe(
-            predict(total, loaded.cost, machine),
+            times.minimum,
             self.seconds,
             self.kernel_s,
-            attainable(total, loaded.cost, machine, reached),
+            attainable(times, reached),
             self.elementwise_s,
         )
         return {

@@ -18,7 +18,8 @@ from triplepoint.jit.kernels.batch import COUNT, START
 from triplepoint.jit.tape import Op
 from triplepoint.runtime.engine.passes.request import Request
 from triplepoint.runtime.forward.batch import Span
-from triplepoint.runtime.physics.observation import Observation
+from triplepoint.runtime.physics.costs import Prediction
+from triplepoint.runtime.physics.observation import observe
 
 NAMES: tuple[Perturbation, ...] = ("control", "memory", "compute")
 
@@ -153,7 +154,7 @@ def test_what_agrees(engine: Engine) -> None:
             point,
             effects={"compute": compute, "memory": memory, "dispatch": 0.0},
             noise={"compute": noise, "memory": noise, "dispatch": 0.0},
-            seen=Observation(0.1, 0.6, 0.1),
+            seen=observe(Prediction(0.1, 0.6, 0.0, "DRAM"), 1.0, 0.9),
         )
 
     assert judged(0.1, 0.3).most == "memory"

@@ -16,7 +16,8 @@ from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.hub.aliases import KnownModel, by_alias, known_models
 from triplepoint.runtime.physics import calibration
 from triplepoint.runtime.physics.calibration import Calibration
-from triplepoint.runtime.physics.latency_model import Efficiency, Passes, tile_tokens
+from triplepoint.runtime.physics.costs import PassCost, part_times
+from triplepoint.runtime.physics.latency_model import TILE_ROWS, Efficiency, Passes
 from triplepoint.runtime.physics.machine import MachineProfile
 from triplepoint.runtime.synthetic.shapes import SHAPES
 from triplepoint.runtime.synthetic.write import SyntheticModel
@@ -171,4 +172,7 @@ def test_extra_rows_of_a_tile() -> None:
     latent = sized(shape, 8).cost
     grouped = cost_of(by_alias("qwen3:0.6b") or pytest.fail("no such alias"), 8)
 
-    assert tile_tokens(grouped) == 10 * tile_tokens(latent) == 5.0
+    machine = dataclasses.replace(MACHINE, bf16_gflops=1e-9)
+    one = PassCost(again_flops=1.0)
+    tokens = [TILE_ROWS * part_times(one, cost, machine).tile_s for cost in (grouped, latent)]
+    assert tokens == pytest.approx([5.0, 0.5])

@@ -89,11 +89,11 @@ def test_wrong_drafts_end_drafting(engine: Engine) -> None:
     """After many drafts that were wrong none is made; right ones bring them back."""
     pace = _length_policy(engine, FLAT)
     for _ in range(300):
-        pace.compare(3, False)
+        pace.compare(3, [False])
     assert pace.count(3, 1, 16) == 0
     assert pace.count(32, 1, 16) > 0  # places with more in common are another matter
     for same in (3, 4, 8, 16) * 300:
-        pace.compare(same, True)
+        pace.compare(same, [True])
     assert pace.count(3, 1, 16) > 8
 
 

@@ -363,11 +363,10 @@ def test_as_many_as_pay(model: MakeModel) -> None:
         assert 1 <= first < 8
         assert policy.count(1, 8, 0.009, 0.0) == 0, "each costs as much as a pass"
         for _ in range(300):
-            for number in range(8):
-                policy.compare(number, True)
+            policy.compare([True] * 8)
         assert policy.count(1, 8, 0.0005, 0.0) == 8
         for _ in range(300):
-            policy.compare(0, False)
+            policy.compare([False])
         assert policy.count(1, 8, 0.0005, 0.0) == 0
         assert any(policy.count(1, 8, 0.0005, 0.0) for _ in range(600)), "it is tried again"
 

@@ -212,7 +212,8 @@ def test_nobody_is_preempted_in_vain(engine: Engine) -> None:
     for session, start, end in ((first, 0, PAGE), (last, PAGE, 2 * PAGE), (busy, 2 * PAGE, size)):
         session.prefill(texts[start:end])
     pending = PendingRequest(Request(first.sequence, PAGE, texts[: 2 * PAGE], 1))
-    with first.phases.phase(), busy.phases.phase(), scheduler.mutex:
+    phases = scheduler.phase(first.sequence), scheduler.phase(busy.sequence)
+    with phases[0], phases[1], scheduler.mutex:
         scheduler._waiting += [pending, PendingRequest(Request(last.sequence, PAGE, [5], 1))]
         try:
             assert scheduler._needed(pending, 2 * PAGE, 0, []) is None

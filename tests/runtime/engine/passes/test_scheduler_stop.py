@@ -167,11 +167,12 @@ def test_a_shared_pass_ends_when_nobody_waits_for_it(
         assert engine.loaded.pool.stopped
         run_tape(runner, tape, times)
 
-    with pair[0].phases.phase(), pair[1].phases.phase():
+    scheduler = engine.core.scheduler
+    with scheduler.phase(pair[0].sequence), scheduler.phase(pair[1].sequence):
         batch = Batch.whole(*(Request(s.sequence, s.n_cached, [1], 1) for s in pair))
         monkeypatch.setattr(Runner, "_run_tape", stopped_meanwhile)
         with engine.loaded.lock, pytest.raises(PassCancelledError):
-            engine.core.scheduler.run(batch)
+            scheduler.run(batch)
     assert not engine.loaded.pool.stopped
     assert [session.n_cached for session in pair] == [len(prompt) for prompt in PROMPTS[:2]]
 
