@@ -48,24 +48,29 @@ log = logging.getLogger("triplepoint.machine")
 MANY = 3  # kernels that were not kept: the rest is probably missing, too, and takes seconds
 
 
-_READ = {path: path.read_bytes() for path in sorted(_SOURCES.rglob("*.py"))}
+_READ = {
+    path: path.read_bytes()
+    for path in sorted(_SOURCES.rglob("*"))
+    if path.suffix in (".py", ".npz")
+}
 """The sources, read now: an upgrade may replace the files while this process runs."""
 
 
 def source_hash(*modules: ModuleType) -> str:
     """Return the SHA-256 of the sources of `modules`, or of this whole package if none are given.
 
-    Any change of a source makes new objects.
+    Any change of a source makes new objects. A module's data lies beside it, under its name.
     """
-    return _hash_of(tuple(Path(module.__file__ or "") for module in modules))
+    return _hash_of(tuple(Path(module.__file__ or "").with_suffix("") for module in modules))
 
 
 @functools.cache
-def _hash_of(paths: tuple[Path, ...]) -> str:
+def _hash_of(modules: tuple[Path, ...]) -> str:
     digest = hashlib.sha256()
-    for path in paths or _READ:
-        digest.update(path.relative_to(_SOURCES).as_posix().encode())
-        digest.update(_READ[path])
+    for path, data in _READ.items():
+        if not modules or path.with_suffix("") in modules:
+            digest.update(path.relative_to(_SOURCES).as_posix().encode())
+            digest.update(data)
     return digest.hexdigest()
 
 

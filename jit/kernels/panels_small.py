@@ -97,7 +97,7 @@ def pack_block(  # noqa: C901 - one arm for each format
         put("d", 0, grids8.half_float(fmt, src) & keep)
         for n, scale in enumerate(grids8.scales(fmt, src)):
             put("scale", n, scale.to(i8))
-        for sub, q in enumerate(grids8.indices(fmt, grids8.words(k, fmt), src)):
+        for sub, q in enumerate(grids8.indices(fmt, grids.words(k, fmt), src)):
             put_three_bits(sub, q)
     elif fmt in GRIDS:
         put("d", 0, src.cast(i16).load() & keep)
@@ -193,7 +193,7 @@ def reference(put: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> Non
 
 def grid_reference(data: np.ndarray, fmt: str) -> tuple[np.ndarray, np.ndarray]:
     """Unpack uint8 [blocks, file bytes] -> scales uint8 [blocks, 8], indices [blocks, 256]."""
-    grid, qs = np.array(grids.entries(fmt), np.uint8), data[:, 2:66].astype(np.uint16)
+    grid, qs = grids.entries(fmt), data[:, 2:66].astype(np.uint16)
     if fmt == "iq3_s":
         tops = np.unpackbits(data[:, 66:74], axis=1, bitorder="little")
         scales, indices = data[:, 106:], qs | tops.astype(np.uint16) << 8

@@ -26,7 +26,7 @@ from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import build_assembly, spec
 from triplepoint.jit.dot import KEY_INSTRUCTION
-from triplepoint.jit.kernels import embed, gemm, grids, grids8, moe
+from triplepoint.jit.kernels import embed, gemm, grids, moe
 from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
     dequantize_reference,
@@ -235,7 +235,7 @@ def test_grids_of_eight(fmt: str) -> None:
     """A grid's entries are those of the `gguf` package, and so are the numbers of its digits."""
     oracle = getattr(gguf.quants, fmt.upper())
     oracle.init_grid()
-    got = grids8.entries(fmt)
+    got = grids.entries(fmt)
 
     if fmt.startswith("iq1"):
         assert np.array_equal(got.astype(int) - 1, oracle.grid.reshape(-1, 8))
