@@ -4,8 +4,9 @@
     d = max|y| / 127,  q = round(y / d)              (per block of 32, or per 8 blocks for K-quants)
 
 A quantized block is 40 bytes: float32 d, int32 base - zero_point * sum(q), 32 x int8. The second
-field is what an accumulator starts from (`base`: see `gemm.py`), so the zero point of the weights
-costs nothing in the product. (K-quants have sums of their own there: see `ActivationFormat`.)
+field is what an accumulator starts from (`base`: see `gemm_blocks.py`), so the zero point of the
+weights costs nothing in the product. (K-quants have sums of their own there: see
+`ActivationFormat`.)
 
 Where a dot product ends in a product of int16 anyway (`target.dot` is ``maddubs``), a factor there
 costs nothing: 4 blocks share a scale s, and each has an integer factor m, up to 1024 (kind

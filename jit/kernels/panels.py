@@ -142,7 +142,7 @@ class Format:
         return 128 if whole_bytes and not target.signed_bytes else 0
 
     def sum_base(self, target: CpuTarget) -> int:
-        """Return the initial value of a block's int32 sum: 0, or `SUM_BASE`'s bits (`gemm.py`).
+        """Return a block's initial int32 sum: 0, or `SUM_BASE`'s bits (`gemm_blocks.py`).
 
         With 16 registers there is no room for the offsets that this takes.
         Scales of MXFP4 reach 2^127: an offset would not be finite.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...jit.compile import spec
-from ...jit.kernels import gemm_dispatch, moe
+from ...jit.kernels import gemm, moe
 from ...jit.kernels.activations import BLOCK_BYTES
 from ...jit.kernels.epilogue import Epilogue
 from ...jit.pool import aligned
@@ -276,7 +276,7 @@ def _gemm(
     form = w.format
     rows = x.forms[w.activation(g.target)]
     x_bytes = w.depth // 32 * BLOCK_BYTES if form.quantized else 4 * rows.stride
-    needs = gemm_dispatch.scratch_bytes(form.name, w.depth, g.target)
+    needs = gemm.scratch_bytes(form.name, w.depth, g.target)
     args = [w.panels, rows.data, out.data, x_bytes, out.stride, w.units, *to.lists,
             g.scratch("unpack", needs)]  # fmt: skip
     sizes = {"fmt": form.name, "epilogue": epilogue, "blocks": w.blocks, "share": share,
