@@ -25,7 +25,7 @@ from ..errors import CompileError, TriplepointError
 from . import ir
 from .compile import Library, spec
 from .ir import i32, i64, ptr, void
-from .pool_block import call_address
+from .pool_block import blocks, call_address
 from .simd import KernelSource
 from .targets import CpuTarget, detect
 
@@ -135,20 +135,8 @@ def _build(target: CpuTarget) -> ir.Module:
 def _handle(fn: ir.Function, table: ir.Value) -> None:
     """Emit void tp_sigbus(int signal, siginfo_t *info, void *context)."""
     number, info, context = fn.args
-    names = (
-        "entry",
-        "slot",
-        "next",
-        "found",
-        "marked",
-        "foreign",
-        "chained",
-        "alone",
-        "sent",
-        "done",
-    )
-    blocks = [fn.append_basic_block(name) for name in names]
-    entry, slot, following, found, marked, foreign, chained, alone, sent, done = blocks
+    names = "entry slot next found marked foreign chained alone sent done"
+    entry, slot, following, found, marked, foreign, chained, alone, sent, done = blocks(fn, names)
     b = ir.Builder(fn, entry)
     base = b.ptrtoint(table, i64)
 

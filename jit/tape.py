@@ -18,6 +18,7 @@ import dataclasses
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -175,29 +176,16 @@ class CompiledTape:
         shared = [op.mode == DYNAMIC for op in tape.ops]
         counters = aligned((max(1, sum(shared)), tape.threads, COUNTER_SLOTS), np.int64)
         offsets = np.maximum(np.cumsum(shared) - 1, 0) * counters.strides[0]
-        blocks = [_argument_block(op, tape.threads) for op in tape.ops]
-        args = aligned(sum(len(block) for block, _ in blocks), np.int64)
-        args[:] = [value for block, _ in blocks for value in block]
-        self._keep += [args, counters, [(op.args, op.units) for op in tape.ops]]
-        at, first_counter, records = _address(args), _address(counters), []
+        args, places = _argument_blocks(tape.ops, tape.threads)
         ahead, meets = _read_ahead(tape.ops)
-        self._keep.append(ahead)
-        rows = zip(tape.ops, blocks, offsets.tolist(), meets, strict=True)
-        for op, (block, stride), offset, meet in rows:
-            records.append(
-                (
-                    library.address(op.kernel),
-                    at,
-                    stride,
-                    _address(op.units),
-                    op.mode,
-                    op.chunk,
-                    meet,
-                    first_counter + offset,
-                )
-            )
-            at += 8 * len(block)
-        self.records[:] = records
+        self._keep += [args, counters, ahead, [(op.args, op.units) for op in tape.ops]]
+        first_counter = _address(counters)
+        rows = zip(tape.ops, places, offsets.tolist(), meets, strict=True)
+        self.records[:] = [
+            (library.address(op.kernel), *place, _address(op.units), op.mode, op.chunk, meet,
+             first_counter + offset)
+            for op, place, offset, meet in rows
+        ]  # fmt: skip
         self._threads = tape.threads
         self._at = (self.records.ctypes.data, len(tape.ops))
         self.times = self.account()
@@ -239,18 +227,11 @@ class ElasticTape:
     """
 
     def __init__(self, ops: Sequence[Op], records: np.ndarray, threads: int) -> None:
-        blocks = [
-            _argument_block(dataclasses.replace(op, args=[_common(a) for a in op.args]), threads)
-            for op in ops
-        ]
-        self._args = aligned(sum(len(block) for block, _ in blocks), np.int64)
-        self._args[:] = [value for block, _ in blocks for value in block]
+        common = [dataclasses.replace(op, args=[_common(a) for a in op.args]) for op in ops]
+        self._args, places = _argument_blocks(common, threads)
         self.records = aligned(records.shape, np.int64)
         self.records[:] = records
-        at = _address(self._args)
-        for record, (block, stride) in zip(self.records, blocks, strict=True):
-            record[[OP_ARGS, OP_ARGS_STRIDE]] = at, stride
-            at += 8 * len(block)
+        self.records[:, [OP_ARGS, OP_ARGS_STRIDE]] = places
         found = list(_groups(ops))
         self._counters = aligned((len(found), threads, COUNTER_SLOTS), np.int64)
         self.groups = aligned((len(found), GROUP_BYTES // 8), np.int64)
@@ -303,6 +284,15 @@ def _groups(ops: Sequence[Op]) -> Iterator[tuple[int, int, bool]]:
 def _common(arg: Any) -> Any:
     """Return an argument for an elastic pass; scratch memory stays per thread."""
     return arg.buffers[0] if isinstance(arg, PerThread) and not arg.scratch else arg
+
+
+def _argument_blocks(ops: Sequence[Op], threads: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Build the argument slots of all ops; return them, and where each op's are with its stride."""
+    blocks = [_argument_block(op, threads) for op in ops]
+    slots = aligned(sum(len(block) for block, _ in blocks), np.int64)
+    slots[:] = [value for block, _ in blocks for value in block]
+    ends = accumulate((8 * len(block) for block, _ in blocks), initial=_address(slots))
+    return slots, [(at, stride) for at, (_, stride) in zip(ends, blocks, strict=False)]
 
 
 def _argument_block(op: Op, threads: int) -> tuple[list[int], int]:
