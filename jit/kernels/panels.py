@@ -38,7 +38,9 @@ from ..simd import I64, I8s, I32s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, k
 from ..targets import CpuTarget
 from .activations import ActivationFormat, group_of
 from .codebook import TABLES
+from .grids import spread
 from .grids8 import EIGHTS, PAIRED, half_float, half_float_reference
+from .mathlib import f16_to_f32
 from .panels_k import pack_block as pack_block_k
 from .panels_k import reference as pack_reference_k
 from .panels_small import GRIDS
@@ -315,6 +317,16 @@ def _pack_block(
         groups.store(lane + (2 * group + half) * lanes, values.load(group) ^ flip)
 
 
+def load_floats(k: Kernel, fmt: str, data: Ptr, at: Value | int, lanes: int) -> Value:
+    """Load f32, f16 or bf16 values from index `at` on as float32."""
+    if fmt == "f32":
+        return data.cast(f32).load(at, lanes)
+    bits = data.cast(i16).load(at, lanes)
+    if fmt == "f16":
+        return f16_to_f32(k, bits)
+    return (bits.to(i32, signed=False) << 16).bitcast(f32)
+
+
 FACTOR = 128.0  # of a tensor with none of its own: what fp16 and the tables differ by
 
 
@@ -360,9 +372,7 @@ def _by_group(bits: Value) -> Value:
     """Move bit n of an int32 to bit n / 4 of byte n % 4."""
     out = bits & 0
     for group in range(8):
-        four = (bits >> (4 * group)) & 15
-        # Four copies, seven bits apart: bit i lands on bit 0 of byte i.
-        out = out | (((four * 0x00204081) & 0x01010101) << group)
+        out = out | spread((bits >> (4 * group)) & 15, group)
     return out
 
 

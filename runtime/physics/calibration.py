@@ -96,7 +96,7 @@ def path_of(model: ModelCost, machine: MachineProfile, kv: str, folder: Path | N
 
 def save(found: Calibration, path: Path) -> None:
     """Save a calibration; if that fails, it is measured again next time."""
-    save_fields(path, dataclasses.asdict(found))
+    save_fields(path, found)
 
 
 def load(path: Path) -> Calibration | None:
@@ -105,13 +105,5 @@ def load(path: Path) -> Calibration | None:
 
 
 def _of_fields(fields: dict[str, Any]) -> Calibration:
-    return Calibration(
-        model=str(fields["model"]),
-        efficiency=Efficiency(**fields["efficiency"]),
-        passes=Passes(**fields["passes"]),
-        machine=MachineProfile(**fields["machine"]),
-        date=str(fields["date"]),
-        steady=float(fields["steady"]),
-        quick=bool(fields["quick"]),
-        expert_diversity=float(fields["expert_diversity"]),
-    )
+    kinds = {"efficiency": Efficiency, "passes": Passes, "machine": MachineProfile}
+    return Calibration(**fields | {name: kind(**fields[name]) for name, kind in kinds.items()})

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from ..cgroups import cpu_quota
 from ..files import write_file
 from ..memory import Arena, available_bytes
 from .run_delay import RunDelay
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -235,7 +238,7 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
     best = measure(library, pool)
     if saved is not None:
         best = saved.merged(best)
-    save_fields(path, best.as_dict())
+    save_fields(path, best)
     return best
 
 
@@ -244,10 +247,15 @@ def known(target: str, threads: int, folder: Path | None = None) -> MachineProfi
     return _read(_path_of(target, threads, folder))
 
 
-def save_fields(path: Path, fields: Mapping[str, object]) -> None:
+def save_fields(path: Path, found: DataclassInstance) -> None:
     """Save a measurement, atomically; if that fails, it is measured again."""
     with contextlib.suppress(OSError):
-        write_file(path, json.dumps(fields, indent=1))
+        write_file(path, json.dumps(dataclasses.asdict(found), indent=1))
+
+
+def now() -> str:
+    """Return the date of a measurement."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def profile_folder() -> Path:
@@ -384,7 +392,7 @@ class RooflineProbe:
             fp32_gflops=rates["fp32"],
             bf16_gflops=rates.get("bf16", rates["fp32"]),
             barrier_s=1.0 / found["barrier"][0],
-            date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            date=now(),
             spread={name: round(one[1], 3) for name, one in found.items()},
             run_delay={name: round(one[2], 3) for name, one in found.items()},
         )

@@ -21,7 +21,7 @@ from ...jit.kernels.kvcache import PAGE
 from ..engine.passes.pending import SAME
 from ..engine.policy.pass_policy import AGING, PassPolicy, seniority, urgency
 from ..physics.costs import Part
-from .clock import Clock, middle
+from .clock import Clock, Timed, middle
 from .programs import Program
 from .tally import Tally
 
@@ -374,26 +374,22 @@ class SimulatedMachine(PassPolicy[_Conversation]):
             raise AssertionError(
                 f"no sequence can continue: {len(self._waiting)} wait, {self._used} pages"
             )
-        parts = [
-            Part(
-                count,
-                one.request.start,
-                one.request.outputs if count == len(one.request.ids) else 0,
-            )
-            for one, count in picked
-        ]
-        seconds, shares = self.clock.seconds(parts)
-        times = 1 if self.exact else self._jump(picked, seconds, until)
-        if times > 1:  # at the middle of the jump
-            parts = [
+
+        def timed(passes: int) -> Timed:
+            """Return the mean time of so many passes: that of the middle one."""
+            return self.clock.seconds([
                 Part(
                     count,
-                    one.request.start + (times - 1) * count // 2,
-                    one.request.outputs if one.decodes else 0,
+                    one.request.start + (passes - 1) * count // 2,
+                    one.request.outputs if count == len(one.request.ids) else 0,
                 )
                 for one, count in picked
-            ]
-            seconds, shares = self.clock.seconds(parts)
+            ])  # fmt: skip
+
+        seconds, shares = timed(1)
+        times = 1 if self.exact else self._jump(picked, seconds, until)
+        if times > 1:
+            seconds, shares = timed(times)
         host = self.clock.host_s(len(picked))
         began, each = self.now, seconds + host
         tally = self.tally
