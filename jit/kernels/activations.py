@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from operator import add
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -260,9 +261,10 @@ def _write_scales(kind: Kind, blocks: list[list[Value]], out: Ptr, *, shared: bo
     # The bits of floats without a sign are in the order of their values, and those of NaN come
     # after all: so a NaN gives d = NaN, and is not lost as it would be to a float maximum.
     magnitudes = [
-        _folded([v.bitcast(i32) & 0x7FFFFFFF for v in values], _larger) for values in blocks
+        functools.reduce(Value.max, [v.bitcast(i32) & 0x7FFFFFFF for v in values])
+        for values in blocks
     ]
-    maxima = fold_each(magnitudes, _larger)
+    maxima = fold_each(magnitudes, Value.max)
     if kind == "factors":
         heads, inverses = _factors(maxima.bitcast(f32))
     else:
@@ -287,7 +289,10 @@ def _write_bytes(
         for n, q in enumerate(quantized):
             block.at(8 + n * lanes).store(0, q.to(i8))
         half = len(values) // 2
-        halves.append((_folded(quantized[:half], _plus), _folded(quantized[half:], _plus)))
+        first, second = (
+            functools.reduce(add, part) for part in (quantized[:half], quantized[half:])
+        )
+        halves.append((first, second))
     # A sum fits in 16 bits, where of `ROUND` there is nothing left: two are added up at once.
     if kind == "pairs16":
         fields = fold_each([_pair(*both) for both in halves], _plus_i16)
@@ -320,14 +325,6 @@ def _factors(maxima: Value) -> tuple[Value, Value]:
     return heads, 1.0 / (first * factors.to(f32))
 
 
-def _larger(a: Value, b: Value) -> Value:
-    return a.max(b)
-
-
-def _plus(a: Value, b: Value) -> Value:
-    return a + b
-
-
 def _plus_i16(a: Value, b: Value) -> Value:
     return (a.bitcast(i16) + b.bitcast(i16)).bitcast(i32)
 
@@ -335,11 +332,6 @@ def _plus_i16(a: Value, b: Value) -> Value:
 def _pair(low: Value, high: Value) -> Value:
     """Combine two int32 of 16 bits each into one."""
     return (low & 0xFFFF) | (high << 16)
-
-
-def _folded(vectors: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Combine vectors lane by lane."""
-    return functools.reduce(combine, vectors)
 
 
 def fold_each(vectors: list[Value], combine: Callable[[Value, Value], Value]) -> Value:

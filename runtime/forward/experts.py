@@ -119,19 +119,15 @@ def _choose(
     unread = np.zeros(1, np.float32)
     extra = [unread if values is None else values for values in given.values()]
     used, max_pairs = how.used, g.max_tokens * how.used
-    if g.decode:
-        mine = (
-            g.memory(f"{name}.ids", 1, used + 1, np.int32, replicated=True),
-            g.memory(f"{name}.weights", 1, used, replicated=True),
-        )
-        args = [scores.data, scores.stride, *mine, *extra, float(how.scale)]
-        g.tape.op(name, kernel, args, g.units(TOKENS), mode=REPLICATED, barrier=False)
-        return mine
-    ids = g.buffers.get(f"{name}.ids", max_pairs, 1, np.int32)
-    weights = g.buffers.get(f"{name}.weights", max_pairs, 1)
-    args = [scores.data, scores.stride, ids, weights, *extra, float(how.scale)]
-    g.tape.op(name, kernel, args, g.units(TOKENS), mode=DYNAMIC, chunk=8)
-    return ids, weights
+    id_shape, weight_shape = ((1, used + 1), (1, used)) if g.decode else ((max_pairs, 1),) * 2
+    found = (
+        g.memory(f"{name}.ids", *id_shape, np.int32, replicated=g.decode),
+        g.memory(f"{name}.weights", *weight_shape, replicated=g.decode),
+    )
+    args = [scores.data, scores.stride, *found, *extra, float(how.scale)]
+    mode, chunk = (REPLICATED, 1) if g.decode else (DYNAMIC, 8)
+    g.tape.op(name, kernel, args, g.units(TOKENS), mode=mode, chunk=chunk, barrier=not g.decode)
+    return found
 
 
 def gated(
@@ -196,39 +192,30 @@ def add(
     to: Routing,
     name: str,
     biases: np.ndarray | None = None,
-) -> None:
-    """Add each token's weighted sum of w y over experts to x; biases: float32 [experts, width]."""
-    _sum(g, x, w, y, to, name, biases, add=True)
-
-
-def total(g: GraphBuilder, w: Matrix, y: QuantizedActivation, to: Routing, name: str) -> Activation:
-    """Return the weighted sum of w y over each token's experts."""
-    out = g.row(f"{name}_total", w.rows)
-    _sum(g, out, w, y, to, name, None, add=False)
-    return out
-
-
-def _sum(
-    g: GraphBuilder,
-    x: Activation,
-    w: Matrix,
-    y: QuantizedActivation,
-    to: Routing,
-    name: str,
-    biases: np.ndarray | None,
     *,
-    add: bool,
+    fresh: bool = False,
 ) -> None:
+    """Add each token's weighted sum of w y over experts to x; biases: float32 [experts, width].
+
+    fresh: x is that sum, whatever it was.
+    """
     out = g.row(f"{name}_each", w.rows, to.used)
     _gemm(g, name, w, y, out, to, "store", to.units[1:2], share=1)
     lanes = g.target.lanes
     width = -(-x.width // lanes) * lanes
-    form: dict[str, Any] = {} if add else {"add": False}
+    form: dict[str, Any] = {"add": False} if fresh else {}
     if biases is not None:
         form["biased"], width = True, biases.shape[1]
     unread = np.zeros(1, np.float32) if biases is None else biases
     args = [x.data, out.data, to.weights, x.stride, out.stride, width, to.ids, unread]
     g.tape.op(f"{name}_sum", spec(moe.combine, used=to.used, **form), args, g.units(TOKENS))
+
+
+def total(g: GraphBuilder, w: Matrix, y: QuantizedActivation, to: Routing, name: str) -> Activation:
+    """Return the weighted sum of w y over each token's experts."""
+    out = g.row(f"{name}_total", w.rows)
+    add(g, out, w, y, to, name, fresh=True)
+    return out
 
 
 def by_head(g: GraphBuilder, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
