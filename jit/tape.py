@@ -53,23 +53,21 @@ class PerThread:
 
 @dataclass(slots=True)
 class Op:
-    """One kernel on the tape, as it was built.
-
-    Attributes:
-        name: what it computes, e.g. ``blk.3.attn_q``.
-        units: int64 [1], read when it runs; mode, chunk: how they are shared out.
-        barrier: whether the threads meet afterwards.
-        unit_bytes: of its first argument each unit reads so many, one after the other; 0: not so.
-    """
+    """One kernel on the tape, as it was built."""
 
     name: str
+    """What it computes, e.g. ``blk.3.attn_q``."""
     kernel: Spec
     args: Sequence[Any]
     units: np.ndarray
+    """int64 [1], read when it runs."""
     mode: int = STATIC
     chunk: int = 1
+    """How the units are shared out."""
     barrier: bool = True
+    """Whether the threads meet afterwards."""
     unit_bytes: int = 0
+    """Of its first argument each unit reads so many, one after the other; 0: not so."""
 
 
 class Tape:

@@ -39,20 +39,18 @@ UNROLL = 4  # independent sums, so one FMA need not wait for the last
 
 
 class ActivationFormat(NamedTuple):
-    """The form in which a matrix takes activations.
-
-    Attributes:
-        kind: float32 as it is, or int8 blocks whose second field is the zero point's share
-            (``zero``; ``factors``, see above), the int16 sums of this block and the next
-            (``pairs32``, even blocks), or those of its two halves (``pairs16``).
-        group: blocks that share a scale.
-        zero_point: of the weights; base: what is added to its share (``zero``).
-    """
+    """The form in which a matrix takes activations."""
 
     kind: Kind
+    """float32 as it is, or int8 blocks whose second field is the zero point's share (``zero``;
+    ``factors``, see above), the int16 sums of this block and the next (``pairs32``, even blocks),
+    or those of its two halves (``pairs16``)."""
     group: int
+    """Blocks that share a scale."""
     zero_point: int = 0
+    """Of the weights."""
     base: int = 0
+    """What is added to the zero point's share (``zero``)."""
 
 
 @kernel

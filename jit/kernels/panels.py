@@ -51,27 +51,24 @@ SUM_BASE_BITS = 0x4B400000
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The layout of a weight type in a GGUF file and in panels.
-
-    Attributes:
-        name: lower-case GGML name.
-        block: values along K in one block.
-        file_bytes: bytes of one block of one row in the file.
-        family: which product takes it: ``float``, ``blocks`` (of 32) or ``k`` (K-quants).
-        row_bytes: bytes of one block of one row in a panel; the file's, or a little more.
-        max_q: largest stored weight where they are small and unsigned (``blocks`` only).
-        has_min: whether a block's min is added to its weights, instead of a zero point.
-        scales: byte offsets of a block's fp16 scale and min in the file (of the float itself: 0).
-    """
+    """The layout of a weight type in a GGUF file and in panels."""
 
     name: str
+    """Lower-case GGML name."""
     block: int
+    """Values along K in one block."""
     file_bytes: int
+    """Bytes of one block of one row in the file."""
     family: Literal["float", "blocks", "k"]
+    """Which product takes it: ``float``, ``blocks`` (of 32) or ``k`` (K-quants)."""
     row_bytes: int
+    """Bytes of one block of one row in a panel; the file's, or a little more."""
     max_q: int | None = None
+    """Largest stored weight where they are small and unsigned (``blocks`` only)."""
     has_min: bool = False
+    """Whether a block's min is added to its weights, instead of a zero point."""
     scales: tuple[int, ...] = (0,)
+    """Byte offsets of a block's fp16 scale and min in the file (of the float itself: 0)."""
 
     @property
     def scale_bytes(self) -> int:

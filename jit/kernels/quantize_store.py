@@ -17,19 +17,18 @@ STEPS = 16  # grids that are tried for a sub-block
 
 @dataclass(frozen=True, slots=True)
 class KType:
-    """A K-quant as its quantizer sees it.
-
-    Attributes:
-        size: weights of a sub-block; max_q: largest q (from 0, or from -(max_q + 1) / 2).
-        scales: largest scale; mins: largest min, 0 where there are none and scales are signed.
-        nbytes: bytes of a super-block.
-    """
+    """A K-quant as its quantizer sees it."""
 
     size: int
+    """Weights of a sub-block."""
     max_q: int
+    """Largest q (from 0, or from -(max_q + 1) / 2)."""
     scales: int
+    """Largest scale."""
     mins: int
+    """Largest min, 0 where there are none and scales are signed."""
     nbytes: int
+    """Bytes of a super-block."""
 
     @property
     def lanes(self) -> int:

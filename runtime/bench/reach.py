@@ -41,43 +41,37 @@ _CHUNK = 512  # tokens of a pass, as engines choose it as a rule
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The expected speed of a model here.
-
-    Attributes:
-        ttft_s: seconds from a prompt of `PROMPT` tokens to the first token of the answer.
-        decode, decode_deep: tokens a second with an empty cache, and at context `CONTEXT`.
-        together: those of `TOGETHER` sequences in one pass at context `CONTEXT`, added up.
-        basis: whose share of the limits was taken: a calibration's, or the usual one.
-    """
+    """The expected speed of a model here."""
 
     ttft_s: float
+    """Seconds from a prompt of `PROMPT` tokens to the first token of the answer."""
     decode: float
     decode_deep: float
+    """Tokens a second with an empty cache, and at context `CONTEXT`."""
     together: float
+    """Those of `TOGETHER` sequences in one pass at context `CONTEXT`, added up."""
     basis: Literal["calibration", "limits"]
+    """Whose share of the limits was taken: a calibration's, or the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The expected fit and speed of a model here.
-
-    Attributes:
-        parameters: how many weights it has, embeddings and all experts among them.
-        memory: bytes with a cache of `CONTEXT` tokens.
-        fits: whether as much is available.
-        ttft_s: seconds from a prompt of `PROMPT` tokens to the first token of the answer.
-        decode, decode_deep: tokens a second with an empty cache, and at context `CONTEXT`.
-        basis: whose share of the limits was taken: a calibration's, or the usual one.
-    """
+    """The expected fit and speed of a model here."""
 
     model: KnownModel
     parameters: int
+    """How many weights it has, embeddings and all experts among them."""
     memory: int
+    """Bytes with a cache of `CONTEXT` tokens."""
     fits: bool
+    """Whether as much is available."""
     ttft_s: float
+    """Seconds from a prompt of `PROMPT` tokens to the first token of the answer."""
     decode: float
     decode_deep: float
+    """Tokens a second with an empty cache, and at context `CONTEXT`."""
     basis: Literal["calibration", "limits"]
+    """Whose share of the limits was taken: a calibration's, or the usual one."""
 
 
 def reach(

@@ -29,39 +29,34 @@ LINE = 16  # float32 of a cache line
 
 @dataclass(frozen=True, slots=True)
 class RoutingSpec:
-    """The selection and weighting of a token's experts: see `jit/kernels/moe.py`.
-
-    Attributes:
-        used: experts of one token.
-        gating: how scores become likelihoods; normalized: whether weights have the sum 1.
-        scale: what weights are multiplied by then.
-        groups, groups_used: equal groups of experts, and how many of them are chosen from.
-    """
+    """The selection and weighting of a token's experts: see `jit/kernels/moe.py`."""
 
     used: int
+    """Experts of one token."""
     gating: moe.Gating = "softmax"
+    """How scores become likelihoods."""
     normalized: bool = True
+    """Whether weights have the sum 1."""
     scale: float = 1.0
+    """What weights are multiplied by then."""
     groups: int = 1
     groups_used: int = 1
+    """Equal groups of experts, and how many of them are chosen from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """The assignment of pairs (token, slot) to experts, as `jit/kernels/moe.py` has it.
-
-    Attributes:
-        used: experts of one token.
-        ids, weights: int32 and float32 [tokens, used].
-        lists: active experts, where the pairs of each start, the pairs.
-        units: int64 [3], of the GEMMs by gate_up and by down; then the distinct experts.
-    """
+    """The assignment of pairs (token, slot) to experts, as `jit/kernels/moe.py` has it."""
 
     used: int
+    """Experts of one token."""
     ids: np.ndarray | PerThread
     weights: np.ndarray | PerThread
+    """int32 and float32 [tokens, used]."""
     lists: tuple[np.ndarray | PerThread, np.ndarray, np.ndarray]
+    """Active experts, where the pairs of each start, the pairs."""
     units: np.ndarray
+    """int64 [3], of the GEMMs by gate_up and by down; then the distinct experts."""
 
 
 def route(

@@ -131,27 +131,24 @@ class Page:
 
 @dataclass(frozen=True)
 class KVLayout:
-    """The layout of a model's pages.
-
-    Attributes:
-        format: ``bf16``, ``q8`` or ``f32``.
-        shapes: of each layer's heads; None: it has no keys and values of its own.
-        tables: rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2].
-        capacity: positions that a sequence may have, a multiple of 256.
-        memory: what all pages of this layout take.
-        windows: positions that a token sees in each layer; 0: all. None given: all in all.
-        states: what layers with a recurrence have instead; None: there are none.
-        row_width: values of the row that passes store with each position (`stored_rows.py`).
-    """
+    """The layout of a model's pages."""
 
     format: KVFormat
+    """``bf16``, ``q8`` or ``f32``."""
     shapes: Sequence[HeadShape | None]
+    """Of each layer's heads; None: it has no keys and values of its own."""
     capacity: int
+    """Positions that a sequence may have, a multiple of 256."""
     tables: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+    """Rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2]."""
     memory: KVMemory = field(default_factory=KVMemory)
+    """What all pages of this layout take."""
     windows: tuple[int, ...] = ()
+    """Positions that a token sees in each layer; 0: all. None given: all in all."""
     states: StateLayout | None = None
+    """What layers with a recurrence have instead; None: there are none."""
     row_width: int = 0
+    """Values of the row that passes store with each position (`stored_rows.py`)."""
 
     @cached_property
     def _starts(self) -> list[int]:

@@ -50,19 +50,16 @@ class CopyMemory:
 
 @dataclass(frozen=True, slots=True)
 class StateLayout:
-    """The offset of each layer's part in a state.
-
-    Attributes:
-        offsets: float32 values before the part of a layer, by the number of the layer.
-        floats: values of a whole state.
-        empty: the state before the first token.
-        copies: what copies of states take.
-    """
+    """The offset of each layer's part in a state."""
 
     offsets: dict[int, int]
+    """float32 values before the part of a layer, by the number of the layer."""
     floats: int
+    """Values of a whole state."""
     empty: Checkpoint
+    """The state before the first token."""
     copies: CopyMemory = field(default_factory=CopyMemory)
+    """What copies of states take."""
 
     @classmethod
     def of(cls, sizes: Iterable[tuple[int, int]]) -> StateLayout:

@@ -26,13 +26,7 @@ BUSY = 0.85  # of the best int8 peak: below it someone else was at work
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A model's efficiency on a machine, and the machine's limits when it was measured.
-
-    Attributes:
-        steady: the lowest arithmetic peak seen meanwhile, over the highest.
-        quick: whether it was measured in a hurry, with few repeats.
-        expert_diversity: how differently tokens choose their experts; see `ModelCost`.
-    """
+    """A model's efficiency on a machine, and the machine's limits when it was measured."""
 
     model: str
     efficiency: Efficiency
@@ -40,8 +34,11 @@ class Calibration:
     machine: MachineProfile
     date: str
     steady: float = 1.0
+    """The lowest arithmetic peak seen meanwhile, over the highest."""
     quick: bool = False
+    """Whether it was measured in a hurry, with few repeats."""
     expert_diversity: float = 1.0
+    """How differently tokens choose their experts; see `ModelCost`."""
 
     def estimate(
         self,

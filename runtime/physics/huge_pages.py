@@ -33,19 +33,16 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PageGain:
-    """The gain of huge pages. Each time is the best of all rounds: a neighbor only adds.
-
-    Attributes:
-        read_s: seconds to read so many bytes on large pages, and on small ones.
-        touch_s: seconds to touch fresh memory for the first time, likewise.
-        date: when it was measured last.
-        samples: times that it was measured.
-    """
+    """The gain of huge pages. Each time is the best of all rounds: a neighbor only adds."""
 
     read_s: tuple[float, float]
+    """Seconds to read so many bytes on large pages, and on small ones."""
     touch_s: tuple[float, float]
+    """Seconds to touch fresh memory for the first time, likewise."""
     date: str = ""
+    """When it was measured last."""
     samples: int = 1
+    """Times that it was measured."""
     version: int = VERSION
 
     @property

@@ -61,37 +61,34 @@ log = logging.getLogger("triplepoint.machine")
 
 @dataclass(frozen=True)
 class MachineProfile:
-    """The measured limits of a machine with `threads` threads on one target.
-
-    Attributes:
-        cpu, cores: model name and cores that this process may use.
-        caches: bytes by level: L1 and L2 of one core, L3 as shared.
-        read_gbps: read bandwidth in 10^9 bytes/s by level, all threads together.
-        int8_gops, bf16_gflops, fp32_gflops: arithmetic peaks, 10^9 operations/s.
-        w8a8_gops: the int8 peak of 8-bit weights; 0: it was not measured.
-        barrier_s: one barrier with an empty op, seconds.
-        date: when it was measured last.
-        spread: by probe, how far the slowest repeat was from the best one, 0 for not at all.
-        run_delay: by probe, the share of the time that a thread was ready to run without a core.
-        samples: times that it was measured; each figure is the best of them.
-    """
+    """The measured limits of a machine with `threads` threads on one target."""
 
     cpu: str
     cores: int
+    """Model name and cores that this process may use."""
     target: str
     threads: int
     caches: dict[str, int]
+    """Bytes by level: L1 and L2 of one core, L3 as shared."""
     read_gbps: dict[str, float]
+    """Read bandwidth in 10^9 bytes/s by level, all threads together."""
     int8_gops: float
     fp32_gflops: float
     bf16_gflops: float
+    """Arithmetic peaks, 10^9 operations/s."""
     barrier_s: float
+    """One barrier with an empty op, seconds."""
     date: str = ""
+    """When it was measured last."""
     version: int = VERSION
     spread: dict[str, float] = field(default_factory=dict)
+    """By probe, how far the slowest repeat was from the best one, 0 for not at all."""
     samples: int = 1
+    """Times that it was measured; each figure is the best of them."""
     w8a8_gops: float = 0.0
+    """The int8 peak of 8-bit weights; 0: it was not measured."""
     run_delay: dict[str, float] = field(default_factory=dict)
+    """By probe, the share of the time that a thread was ready to run without a core."""
 
     @cached_property
     def doubtful(self) -> bool:

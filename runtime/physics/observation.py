@@ -12,21 +12,18 @@ OVERLAP = 2.0  # of arithmetic and reading in a pass: 1 for none, more for more
 
 @dataclass(frozen=True)
 class Observation:
-    """The observation of a phase: shares between 0 and 1.
-
-    Attributes:
-        mfu, mbu: least time of the arithmetic, of reading and writing, over the time it took.
-        dispatch_share: of the time outside of kernels.
-        rows_share: of the time in kernels that neither multiply by weights nor attend.
-        attained: times of arithmetic and reading alone over the time it took, at the rates that
-            kernels reach; None: at the limits.
-    """
+    """The observation of a phase: shares between 0 and 1."""
 
     mfu: float
     mbu: float
+    """Least time of the arithmetic, of reading and writing, over the time it took."""
     dispatch_share: float
+    """Of the time outside of kernels."""
     attained: tuple[float, float] | None = None
+    """Times of arithmetic and reading alone over the time it took, at the rates that kernels reach;
+    None: at the limits."""
     rows_share: float = 0.0
+    """Of the time in kernels that neither multiply by weights nor attend."""
 
     @cached_property
     def shares(self) -> dict[Bound, float]:

@@ -45,18 +45,15 @@ SHORT_BYTES, LONG_BYTES = 16 << 20, 1 << 20  # of weights: from memory, and from
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """Tile sizes of the products.
-
-    Attributes:
-        tile, max_single_tile: see above; the second is at least tile.
-        gains: by setting, such as ``tile=8``, how many times as fast it was, round by round.
-        date: when it was measured; "" for the usual plan.
-    """
+    """Tile sizes of the products."""
 
     tile: int
     max_single_tile: int
+    """See above; the second is at least tile."""
     gains: Mapping[str, Sequence[float]]
+    """By setting, such as ``tile=8``, how many times as fast it was, round by round."""
     date: str = ""
+    """When it was measured; "" for the usual plan."""
 
 
 def default(target: CpuTarget) -> TilePlan:

@@ -31,19 +31,16 @@ _MAX_COUNTS = 8  # numbers of threads
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ThreadSweep:
-    """Profiles by number of threads.
-
-    Attributes:
-        machine: what it was measured on, in hex: host, CPU, cores and feature set.
-        profiles: for each number of threads the limits, with the spread of their repeats.
-        left_out: numbers of threads for which there was no time.
-    """
+    """Profiles by number of threads."""
 
     machine: str
+    """What it was measured on, in hex: host, CPU, cores and feature set."""
     date: str
     topology: Topology
     profiles: tuple[MachineProfile, ...]
+    """For each number of threads the limits, with the spread of their repeats."""
     left_out: tuple[int, ...] = ()
+    """Numbers of threads for which there was no time."""
 
 
 def thread_counts(physical: int, usable: int) -> list[int]:

@@ -26,21 +26,18 @@ MAX_CONTEXT = 1 << 24  # tokens of a step
 
 @dataclass(frozen=True)
 class Forecaster:
-    """A model on a machine.
-
-    Attributes:
-        name: of the model.
-        kv: format of the cache.
-        basis: whose shares of the limits these are: ``calibration`` or ``usual``.
-    """
+    """A model on a machine."""
 
     name: str
+    """Of the model."""
     cost: ModelCost
     machine: MachineProfile
     reached: Efficiency
     passes: Passes
     kv: KVFormat = "bf16"
+    """Format of the cache."""
     basis: str = "usual"
+    """Whose shares of the limits these are: ``calibration`` or ``usual``."""
 
     @property
     def weights(self) -> float:

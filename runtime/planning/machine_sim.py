@@ -35,21 +35,18 @@ REQUEST_S = 2e-3  # from a request to its first wait for a pass: template, token
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The settings of a simulated engine.
-
-    Attributes:
-        deadline_s: see `PassPolicy`.
-        parallel: requests at once; more of them wait.
-        share: whether beginnings are shared, and conversations find what they computed before.
-        memory: bytes for KV caches; None: no limit.
-        context: positions that a conversation may have.
-    """
+    """The settings of a simulated engine."""
 
     deadline_s: float = 0.1
+    """See `PassPolicy`."""
     parallel: int = 32
+    """Requests at once; more of them wait."""
     share: bool = True
+    """Whether beginnings are shared, and conversations find what they computed before."""
     memory: float | None = None
+    """Bytes for KV caches; None: no limit."""
     context: int = 32_768
+    """Positions that a conversation may have."""
 
 
 @dataclass(slots=True, eq=False)

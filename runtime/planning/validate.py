@@ -155,15 +155,12 @@ def _check(one: Round) -> None:
 
 @dataclass
 class Compared:
-    """Rounds of so many agents, measured and simulated.
-
-    Attributes:
-        results: of each round; the same programs.
-    """
+    """Rounds of so many agents, measured and simulated."""
 
     agents: int
     rounds: list[Round] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
+    """Of each round; the same programs."""
 
     def add(self, one: Round, forecaster: Forecaster, seen: Corrections) -> None:
         """Simulate a measured round."""
