@@ -307,17 +307,14 @@ def _cores() -> int:
 
 
 class ObjectCache:
-    """Compiled kernels on disk.
-
-    Attributes:
-        hits, builds, damaged: what happened since this object was made.
-        compile_seconds: time spent building them.
-    """
+    """Compiled kernels on disk."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder if folder is not None and _private(folder) else None
         self.hits = self.builds = self.damaged = self._missing = 0
+        """What happened since this object was made."""
         self.compile_seconds = 0.0
+        """Time spent building them."""
 
     def get(self, spec: Spec, target: CpuTarget) -> bytes:
         """Return the object of `spec`, from disk if it is there and intact, else newly compiled."""

@@ -115,20 +115,16 @@ class Tape:
 
 
 class TapeTimes:
-    """Time of one caller's runs of a tape, by thread and op, since `reset`.
-
-    Attributes:
-        stats: int64 [threads, ops, 2], cycles of work and of waiting.
-        passes: runs that came to their end.
-        active_threads: threads that took part in them, added up.
-    """
+    """Time of one caller's runs of a tape, by thread and op, since `reset`."""
 
     def __init__(self, threads: int, ops: int, cycles_per_second: float) -> None:
         # Room for each thread's sums on lines of its own.
         self.stats = aligned((threads, _round_up(ops, 4), 2), np.int64)
+        """int64 [threads, ops, 2], cycles of work and of waiting."""
         self.buffer = self.stats.ctypes.data, self.stats.strides[0]
         self._ops, self._rate = ops, cycles_per_second
         self.passes = self.active_threads = 0
+        """Runs that came to their end, and the threads that took part in them, added up."""
 
     def reset(self) -> None:
         """Set all sums to zero."""
@@ -155,11 +151,7 @@ class TapeTimes:
 
 
 class CompiledTape:
-    """A runnable tape.
-
-    Attributes:
-        times: the account of runs for which no other one is given.
-    """
+    """A runnable tape."""
 
     def __init__(self, tape: Tape, library: Library, pool: Pool) -> None:
         self.name = tape.name
@@ -187,6 +179,7 @@ class CompiledTape:
         self._threads = tape.threads
         self._at = (self.records.ctypes.data, len(tape.ops))
         self.times = self.account()
+        """The account of runs for which no other one is given."""
 
     def account(self) -> TapeTimes:
         """Return a new `TapeTimes` for this tape."""

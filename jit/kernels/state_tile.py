@@ -46,15 +46,12 @@ def decay(k: Kernel, exponent: Value) -> Value:
 
 
 class StateTile:
-    """One tile, and the loop over its rows.
-
-    Attributes:
-        source, target: int64 addresses that the tile is read from and left at.
-    """
+    """One tile, and the loop over its rows."""
 
     def __init__(self, k: Kernel, depth: int, source: Value, target: Value) -> None:
         self.k, self.depth = k, depth
         self.source, self.target = source, target
+        """int64 addresses that the tile is read from and left at."""
         self._lanes = lanes_of(k)
         self._chains = max(1, _CHAINS // len(columns(k)))
         assert depth % self._chains == 0, depth

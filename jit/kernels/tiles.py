@@ -138,18 +138,15 @@ class PanelTile(ABC):
 
 
 class SuperTile(PanelTile):
-    """The tile of a format whose blocks have 256 values of each row (`panels_k.py`).
-
-    Attributes:
-        at: where the parts of a panel's block begin.
-        share: a block is asked for in eight pieces of so many bytes, one with each activation block
-            that meets it.
-    """
+    """The tile of a format whose blocks have 256 values of each row (`panels_k.py`)."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
         super().__init__(k, fmt, epilogue, blocks)
         self.at = offsets(fmt, k.lanes)
+        """Where the parts of a panel's block begin."""
         self.share = -(-self.at["end"] // (8 * LINE)) * LINE
+        """A block is asked for in eight pieces of so many bytes, one with each activation block
+        that meets it."""
 
     def _half_floats(self, data: Ptr, part: str, half: int) -> Value:
         bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)

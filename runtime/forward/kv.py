@@ -216,30 +216,27 @@ class KVLayout:
 
 
 class KVCache:
-    """The pages of one sequence, and their table.
-
-    Attributes:
-        format: ``bf16``, ``q8`` or ``f32``.
-        capacity: positions the table has room for, a multiple of 256.
-        pages: int64 [capacity / 256], addresses that kernels read.
-        table: where `pages` is, as a pass names it: its distance from `BASE` in entries.
-        state: what the sequence has in layers with a recurrence; None where there are none.
-        version: another number for every cache, and whenever pages change in its table.
-    """
+    """The pages of one sequence, and their table."""
 
     def __init__(self, layout: KVLayout, context: int) -> None:
         self.version = next(_VERSIONS)
+        """Another number for every cache, and whenever pages change in its table."""
         self.layout = layout
         self.format: KVFormat = layout.format
+        """``bf16``, ``q8`` or ``f32``."""
         self.capacity = -(-context // PAGE) * PAGE
+        """Positions the table has room for, a multiple of 256."""
         self.page_bytes = layout.page_bytes
         self.bytes_per_position = layout.position_bytes
         table = aligned(STATE_ENTRIES + max(8, self.capacity // PAGE), np.int64)
         self.pages = table[STATE_ENTRIES:]
+        """int64 [capacity / 256], addresses that kernels read."""
         self.state = None
+        """What the sequence has in layers with a recurrence; None where there are none."""
         if layout.states is not None:
             self.state = SequenceState(layout.states, table, layout.memory)
         self.table = (self.pages.ctypes.data - BASE.ctypes.data) // 8
+        """Where `pages` is, as a pass names it: its distance from `BASE` in entries."""
         self._held: list[Page] = []
         self._first = [0]  # page whose layers with windows it wants
         weakref.finalize(self, _release, self._held, self._first, self.table).atexit = False

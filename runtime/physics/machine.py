@@ -345,9 +345,6 @@ class RooflineProbe:
     A limit that was measured an hour ago says little on a machine with neighbors: a peak moves
     within minutes. The probes stay loaded, so that a sample takes a few hundredths of a second and
     can stand before and after everything that is timed.
-
-    Attributes:
-        samples: every sample taken so far.
     """
 
     def __init__(
@@ -357,6 +354,7 @@ class RooflineProbe:
         peaks: Sequence[microbench.Peak] = ("int8", "w8a8", "fp32"),
     ) -> None:
         self.samples: list[MachineProfile] = []
+        """Every sample taken so far."""
         self._library, self._pool = library, pool
         self._cpu, self._cores, self._caches = cpu_name(), usable_cores(), cache_sizes()
         self._sinks = PerThread([aligned(64, np.uint8) for _ in range(pool.threads)])

@@ -156,19 +156,16 @@ Timed = tuple[float, Mapping[str, float]]
 
 
 class Clock:
-    """Times of passes: the policy's estimates (`pass_policy.Timing`), and the actual times.
-
-    Attributes:
-        chunk: tokens of a prefill pass at most.
-        rooms: what machines that go by it have looked up, by deadline.
-    """
+    """Times of passes: the policy's estimates (`pass_policy.Timing`), and the actual times."""
 
     def __init__(self, forecaster: Forecaster, seen: Corrections | None = None) -> None:
         self.forecaster, self.seen = forecaster, seen or Corrections()
         self.chunk = forecaster.passes.chunk
+        """Tokens of a prefill pass at most."""
         self._mixed: dict[tuple[int, int, int, int, int], Timed] = {}
         self._alone: dict[tuple[int, int], float] = {}
         self.rooms: dict[float, dict[tuple[int, int, int, int], tuple[int, Any]]] = {}
+        """What machines that go by it have looked up, by deadline."""
 
     def next_chunk(self, tokens: int, limit: int) -> int:
         """Choose the next chunk: see `Timing`."""

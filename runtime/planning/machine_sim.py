@@ -119,12 +119,7 @@ _Picked = list[tuple[_Conversation, int]]
 
 
 class SimulatedMachine(PassPolicy[_Conversation]):
-    """One machine with its scheduler, simulated in virtual time.
-
-    Attributes:
-        now: its clock.
-        tally: what it did.
-    """
+    """One machine with its scheduler, simulated in virtual time."""
 
     def __init__(
         self,
@@ -138,7 +133,9 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self.clock, self.policy, self.goals, self.exact = clock, policy, goals, exact
         self.deadline_s = policy.deadline_s
         self.now = 0.0
+        """Its clock."""
         self.tally = Tally()
+        """What it did."""
         self._events: list[tuple[float, int, _Conversation]] = []  # requests that are to come
         self._number = 0
         self._queue: list[_Conversation] = []  # those that have no place
