@@ -36,38 +36,30 @@ _VERSIONS = count()
 SLACK = PAGE  # positions behind a window that stay: a text is cut back by a few tokens now and then
 
 
+@dataclass(slots=True, eq=False)
 class Page:
-    """Keys and values of 256 positions, in all layers.
+    """Keys and values of 256 positions, in all layers."""
 
-    Attributes:
-        data: uint8 [page_bytes]; on a cache line.
-        nbytes: memory that it takes.
-        refcount: how many caches, and places of the prefix cache, have it.
-        viewers: how many of them still want the layers with windows; whole: whether they are there.
-        writer: the table of the cache that may fill it up; 0: none.
-        fixed: its first positions, which others rely on.
-    """
+    data: np.ndarray
+    """uint8 [page_bytes]; on a cache line."""
+    nbytes: int
+    """Memory that it takes."""
+    writer: int
+    """The table of the cache that may fill it up; 0: none."""
+    _layout: KVLayout
+    refcount: int = 1
+    """How many caches, and places of the prefix cache, have it."""
+    viewers: int = 1
+    """How many of them still want the layers with windows."""
+    whole: bool = field(init=False)
+    """Whether these layers are there."""
+    fixed: int = 0
+    """Its first positions, which others rely on."""
 
-    __slots__ = (
-        "_layout",
-        "data",
-        "fixed",
-        "nbytes",
-        "refcount",
-        "viewers",
-        "whole",
-        "writer",
-    )  # fmt: skip
-
-    def __init__(self, data: np.ndarray, nbytes: int, writer: int, layout: KVLayout) -> None:
-        self.data = data
-        self.nbytes = nbytes
-        self.refcount = self.viewers = 1
-        self.whole = len(data) == layout.page_bytes
-        self.writer, self.fixed = writer, 0
-        self._layout = layout
+    def __post_init__(self) -> None:
+        self.whole = len(self.data) == self._layout.page_bytes
         with COUNTING:
-            layout.memory.used += nbytes
+            self._layout.memory.used += self.nbytes
 
     def share(self, positions: int, *, views: bool = True) -> None:
         """Add a reference to its first positions; `views`: in layers with windows, too."""
