@@ -117,29 +117,27 @@ def load_prices(path: str | Path | None = None) -> PriceBook:
     where = str(path)
     _check_known(own, default, where)
     merged = {**default, **own}
-    power, gpu = default["power"], default["gpu"]
-    for name, defaults in (("power", power), ("gpu", gpu)):
+    figures: dict[str, float] = {}
+    shares = ("prefill_share", "decode_share", "weight_bytes")
+    for name, keys in (("power", ("kwh",)), ("gpu", (*shares, "step_s"))):
         table = _table(own.get(name, {}), where, name)
-        _check_known(table, defaults, f"{where}: {name}")
-        defaults.update(table)
-    hardware = _named(Hardware, default, "hardware", "the defaults")
-    apis = _named(ApiPrice, default, "apis", "the defaults")
-    hardware |= _named(Hardware, own, "hardware", where)
-    apis |= _named(ApiPrice, own, "apis", where)
+        _check_known(table, default[name], f"{where}: {name}")
+        for key in keys:
+            figures[key] = value = table.get(key, default[name][key])
+            _check(float, value, f"{where}: {name}.{key}")
+            if not value and key in shares:
+                raise SettingError(f"{where}: {name}.{key} must be above 0")
+    hardware, apis = (
+        _named(kind, default, key, "the defaults") | _named(kind, own, key, where)
+        for kind, key in ((Hardware, "hardware"), (ApiPrice, "apis"))
+    )
     _check(datetime.date, merged["checked"], f"{where}: checked")
     if merged["currency"] != "USD":
         raise SettingError(
             f"{where}: currency must be USD, as all prices are shown in dollars, "
             f"not {merged['currency']!r}"
         )
-    reached = {"kwh": power["kwh"]}
-    _check(float, power["kwh"], f"{where}: power.kwh")
-    for name in ("prefill_share", "decode_share", "weight_bytes", "step_s"):
-        reached[name] = gpu[name]
-        _check(float, gpu[name], f"{where}: gpu.{name}")
-        if not gpu[name] and name != "step_s":
-            raise SettingError(f"{where}: gpu.{name} must be above 0")
-    return PriceBook(merged["checked"], **reached, hardware=hardware, apis=apis)
+    return PriceBook(merged["checked"], **figures, hardware=hardware, apis=apis)
 
 
 def _read(path: Path) -> dict[str, Any]:
