@@ -456,32 +456,29 @@ class Library(ProcessBound):
             CompileError: this machine cannot run the target, or LLVM refused a kernel.
         """
         with self._loading:
-            self._load(specs)
-
-    def _load(self, specs: list[Spec]) -> None:
-        llvm = llvm_binding()
-        fresh = {s.symbol(self.target): s for s in specs}
-        fresh = {name: s for name, s in fresh.items() if name not in self._addresses}
-        if not fresh:
-            return
-        if lacks := missing(self.target):
-            raise CompileError(
-                f"cannot load kernels for {self.target}: this machine lacks {', '.join(lacks)}"
-            )
-        kind = llvm.Target.from_triple(self.target.triple)
-        machine = kind.create_target_machine(codemodel="small", reloc="pic", jit=True)
-        # One stretch of memory for all sections: code that refers to its constants by 32 bits must
-        # not lie further from them, which in a process with many mappings it else may.
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=True)
-        for data in self.cache.get_all(list(fresh.values()), self.target):
-            engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-        engine.finalize_object()
-        for name, item in fresh.items():
-            address = engine.get_function_address(name)
-            if not address:
-                raise CompileError(f"kernel {item.label} is not in its own object")
-            self._addresses[name] = address
-            self._engines[name] = engine
+            llvm = llvm_binding()
+            fresh = {s.symbol(self.target): s for s in specs}
+            fresh = {name: s for name, s in fresh.items() if name not in self._addresses}
+            if not fresh:
+                return
+            if lacks := missing(self.target):
+                raise CompileError(
+                    f"cannot load kernels for {self.target}: this machine lacks {', '.join(lacks)}"
+                )
+            kind = llvm.Target.from_triple(self.target.triple)
+            machine = kind.create_target_machine(codemodel="small", reloc="pic", jit=True)
+            # One stretch of memory for all sections: code that refers to its constants by 32 bits
+            # must not lie further from them, which in a process with many mappings it else may.
+            engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=True)
+            for data in self.cache.get_all(list(fresh.values()), self.target):
+                engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+            engine.finalize_object()
+            for name, item in fresh.items():
+                address = engine.get_function_address(name)
+                if not address:
+                    raise CompileError(f"kernel {item.label} is not in its own object")
+                self._addresses[name] = address
+                self._engines[name] = engine
 
     def address(self, item: Spec) -> int:
         """Return a kernel's native address; load it if necessary."""

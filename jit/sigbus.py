@@ -120,18 +120,6 @@ def _installed() -> _Handler | None:
     return handler
 
 
-def _build(target: CpuTarget) -> ir.Module:
-    module = ir.Module(target.triple)
-    table = module.table("tp_sigbus_words", WORDS, i64)
-    accessor = ir.Function(module, ir.FunctionType(i64, []), TABLE)
-    b = ir.Builder(accessor, accessor.append_basic_block("entry"))
-    b.ret(b.ptrtoint(table, i64))
-
-    handler = ir.Function(module, ir.FunctionType(void, [i32, ptr, ptr]), "tp_sigbus")
-    _handle(handler, table)
-    return module
-
-
 def _handle(fn: ir.Function, table: ir.Value) -> None:
     """Emit void tp_sigbus(int signal, siginfo_t *info, void *context)."""
     number, info, context = fn.args
@@ -203,7 +191,13 @@ class _HandlerSource(KernelSource):
     """The handler as a source that the object cache accepts."""
 
     def build(self, target: CpuTarget, **constants: Any) -> ir.Module:
-        return _build(target)
+        module = ir.Module(target.triple)
+        table = module.table("tp_sigbus_words", WORDS, i64)
+        accessor = ir.Function(module, ir.FunctionType(i64, []), TABLE)
+        b = ir.Builder(accessor, accessor.append_basic_block("entry"))
+        b.ret(b.ptrtoint(table, i64))
+        _handle(ir.Function(module, ir.FunctionType(void, [i32, ptr, ptr]), "tp_sigbus"), table)
+        return module
 
 
 TABLE = "tp_sigbus_table"

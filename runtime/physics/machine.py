@@ -224,7 +224,7 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
     The first few calls measure, and more of them while other work disturbs the figures; the best of
     each is kept.
     """
-    path = _path(library, pool, folder)
+    path = _path(str(library.target), pool.threads, folder)
     saved = _read(path)
     if saved is None:
         log.info("measuring this machine's limits (kept for later runs, about 1 s) …")
@@ -241,7 +241,7 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
 
 def known(target: str, threads: int, folder: Path | None = None) -> MachineProfile | None:
     """Return the limits measured with so many threads on `target`; None if there are none."""
-    return _read(_path_of(target, threads, folder))
+    return _read(_path(target, threads, folder))
 
 
 def save_fields(path: Path, found: DataclassInstance) -> None:
@@ -259,11 +259,7 @@ def profile_folder() -> Path:
     return user_folder("cache") / "machine"
 
 
-def _path(library: Library, pool: Pool, folder: Path | None) -> Path:
-    return _path_of(str(library.target), pool.threads, folder)
-
-
-def _path_of(target: str, threads: int, folder: Path | None) -> Path:
+def _path(target: str, threads: int, folder: Path | None) -> Path:
     key = f"{platform.node()}|{cpu_name()}|{usable_cores()}|{target}|{threads}|{VERSION}"
     name = f"{target}-{threads}t-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
     return (folder or profile_folder()) / name
