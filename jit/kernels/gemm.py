@@ -178,8 +178,10 @@ def tile_gemm(
             for_numbered_tiles(k, count, max_tile, one, max_single_tile=min(single, many - 1))
         with k.if_(count >= many):
             panel_tile.unpack(panel, scratch)
-            least = min(n // -(-n // max_tile) for n in range(many, many + max_tile * max_tile))
-            for_numbered_tiles(k, count, max_tile, lambda f, n, at: one(f, n, at, scratch), least)
+            smallest = min(n // -(-n // max_tile) for n in range(many, many + max_tile * max_tile))
+            for_numbered_tiles(
+                k, count, max_tile, lambda f, n, at: one(f, n, at, scratch), smallest
+            )
 
     return product
 
