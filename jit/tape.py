@@ -166,15 +166,15 @@ class CompiledTape:
         shared = [op.mode == DYNAMIC for op in tape.ops]
         counters = aligned((max(1, sum(shared)), tape.threads, COUNTER_SLOTS), np.int64)
         offsets = np.maximum(np.cumsum(shared) - 1, 0) * counters.strides[0]
-        args, places = _argument_blocks(tape.ops, tape.threads)
+        args, located = _argument_blocks(tape.ops, tape.threads)
         ahead, meets = _read_ahead(tape.ops)
         self._keep += [args, counters, ahead, [(op.args, op.units) for op in tape.ops]]
         first_counter = _address(counters)
-        rows = zip(tape.ops, places, offsets.tolist(), meets, strict=True)
+        rows = zip(tape.ops, located, offsets.tolist(), meets, strict=True)
         self.records[:] = [
-            (library.address(op.kernel), *place, _address(op.units), op.mode, op.chunk, meet,
+            (library.address(op.kernel), *where, _address(op.units), op.mode, op.chunk, meet,
              first_counter + offset)
-            for op, place, offset, meet in rows
+            for op, where, offset, meet in rows
         ]  # fmt: skip
         self._threads = tape.threads
         self._at = (self.records.ctypes.data, len(tape.ops))
@@ -219,10 +219,10 @@ class ElasticTape:
 
     def __init__(self, ops: Sequence[Op], records: np.ndarray, threads: int) -> None:
         common = [dataclasses.replace(op, args=[_common(a) for a in op.args]) for op in ops]
-        self._args, places = _argument_blocks(common, threads)
+        self._args, located = _argument_blocks(common, threads)
         self.records = aligned(records.shape, np.int64)
         self.records[:] = records
-        self.records[:, [OP_ARGS, OP_ARGS_STRIDE]] = places
+        self.records[:, [OP_ARGS, OP_ARGS_STRIDE]] = located
         found = list(_groups(ops))
         self._counters = aligned((len(found), threads, COUNTER_SLOTS), np.int64)
         self.groups = aligned((len(found), GROUP_BYTES // 8), np.int64)
