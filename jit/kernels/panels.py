@@ -29,6 +29,7 @@ for a fused gate/up pair the halves are gate rows and up rows, so one tile holds
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -381,64 +382,51 @@ def pack_reference(
     With factors of the rows [panels, bytes].
     """
     form, lanes = FORMATS[fmt], target.lanes
-    rows, row_bytes = first.shape
-    blocks = row_bytes // form.file_bytes
-    panels = -(-rows // step_rows)
+    blocks, panels = first.shape[1] // form.file_bytes, -(-len(first) // step_rows)
     out = np.zeros((panels, blocks, form.panel_block_bytes(lanes)), np.uint8)
-    if form.sub_blocks > 1:
-        return _nvfp4_reference(out, (first, second), lanes, step_rows)
-    for panel in range(panels):
-        for half, source in enumerate((first, second)):
-            for lane in range(lanes):
-                row = panel * step_rows + lane
-                inside = row < len(source)
-                data = source[row if inside else 0].reshape(blocks, form.file_bytes)
-                if not form.quantized:
-                    at = (half * lanes + lane) * form.file_bytes
-                    out[panel, :, at : at + form.file_bytes] = data if inside else 0
-                    continue
-                if form.family == "k":
-                    pack_reference_k(out[panel], data, fmt, lanes, half * lanes + lane, inside)
-                    continue
-                at = half * lanes + lane
-                if fmt == "mxfp4":
-                    out[panel, :, at] = np.maximum(data[:, 0], 1) - 1 if inside else 0
-                at *= 2
-                if fmt != "mxfp4":
-                    out[panel, :, at : at + 2] = data[:, :2] if inside else 0
-                if form.has_min:
-                    out[panel, :, 4 * lanes + at :][:, :2] = data[:, 2:4] if inside else 0
-                if form.has_fifth:
-                    bits = np.unpackbits(data[:, form.head_bytes - 4 :][:, :4], 1, 32, "little")
-                    by_group = bits.reshape(blocks, 8, 4).transpose(0, 2, 1)
-                    packed = np.packbits(by_group, axis=-1, bitorder="little")[..., 0]
-                    first_fifth = 2 * lanes * (form.head_bytes - 4)
-                    out[panel, :, first_fifth + 2 * at :][:, :4] = packed
-                values = data[:, form.head_bytes :]
-                if fmt == "q8_0" and not target.signed_bytes:
-                    values = values ^ 0x80
-                for group in range(values.shape[1] // 4):
-                    at = 2 * lanes * form.head_bytes + ((2 * group + half) * lanes + lane) * 4
-                    out[panel, :, at : at + 4] = values[:, 4 * group : 4 * group + 4]
-    return out
-
-
-def _nvfp4_reference(
-    out: np.ndarray, halves: tuple[np.ndarray, ...], lanes: int, step_rows: int
-) -> np.ndarray:
-    """Pack into out, zeros [panels, blocks, bytes] -> [panels, bytes]."""
-    panels, blocks, _ = out.shape
-    scales = out[..., : 4 * lanes].reshape(panels, blocks, 2, 2, lanes)
-    words = out[..., 4 * lanes :].reshape(panels, blocks, 4, 2, lanes, 4)
-    for half, source in enumerate(halves):
-        pairs = source.reshape(len(source), blocks // 2, 36)
-        scale = np.where(pairs[..., :4] == 0x7F, 0, pairs[..., :4] & 0x7F).reshape(-1, blocks, 2)
-        nibbles = pairs[..., 4:].reshape(-1, blocks, 4, 4)
-        for panel in range(panels):
-            for lane in range(lanes):
-                row = panel * step_rows + lane
-                inside = row < len(source)
-                words[panel, :, :, half, lane] = nibbles[row if inside else 0]
-                scales[panel, :, :, half, lane] = scale[row] if inside else 0
+    numbers = np.arange(panels)[:, None] * step_rows + np.arange(lanes)
+    for half, source in enumerate((first, second)):
+        inside = numbers < len(source)
+        data = source[np.where(inside, numbers, 0)].reshape(panels, lanes, blocks, -1)
+        if form.family == "k":
+            for panel, lane in np.ndindex(panels, lanes):
+                where, known = half * lanes + lane, bool(inside[panel, lane])
+                pack_reference_k(out[panel], data[panel, lane], fmt, lanes, where, known)
+            continue
+        put, known = functools.partial(_put, out, half), inside[..., None, None]
+        if not form.quantized:
+            put(0, (data * known)[..., None, :])
+            continue
+        head, values = data * known, data[..., form.head_bytes :]
+        if fmt == "nvfp4":
+            pairs = data.reshape(panels, lanes, -1, 36)
+            scales = np.where(pairs[..., :4] == 0x7F, 0, pairs[..., :4] & 0x7F)
+            head, values = scales.reshape(panels, lanes, blocks, 2) * known, pairs[..., 4:]
+        elif fmt == "mxfp4":
+            head = (np.maximum(data[..., :1], 1) - 1) * known
+        if fmt in ("nvfp4", "mxfp4"):
+            put(0, head[..., None])
+        else:
+            put(0, head[..., None, :2])
+        if form.has_min:
+            put(4 * lanes, head[..., None, 2:4])
+        if form.has_fifth:
+            fifths = data[..., form.head_bytes - 4 : form.head_bytes]
+            bits = np.unpackbits(fifths, -1, 32, "little").reshape(panels, lanes, blocks, 8, 4)
+            by_group = np.packbits(bits.swapaxes(-1, -2), axis=-1, bitorder="little")
+            put(2 * lanes * (form.head_bytes - 4), by_group.swapaxes(-1, -2))
+        if fmt == "q8_0" and not target.signed_bytes:
+            values = values ^ 0x80
+        put(2 * lanes * form.head_bytes, values.reshape(panels, lanes, blocks, -1, 4))
+    if not form.factor_bytes(lanes):
+        return out
     factors = np.full((panels, 2 * lanes), FACTOR, np.float32).view(np.uint8)
     return np.concatenate([out.reshape(panels, -1), factors], axis=1)
+
+
+def _put(out: np.ndarray, half: int, at: int, values: np.ndarray) -> None:
+    """Store values [panels, lanes, blocks, count, bytes] of a half, from byte `at` of blocks on."""
+    panels, lanes, blocks, count, size = values.shape
+    there = out[:, :, at : at + count * 2 * lanes * size]
+    there = there.reshape(panels, blocks, count, 2, lanes, size)
+    there[:, :, :, half] = values.transpose(0, 2, 3, 1, 4)
