@@ -278,30 +278,6 @@ class _Switches:
 _switches = _Switches()
 
 
-class _Compiler:
-    """A thread pool with one thread a core, started on first use."""
-
-    def __init__(self) -> None:
-        self._threads: ThreadPoolExecutor | None = None
-
-    def __enter__(self) -> _Compiler:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
-
-    def start(self, spec: Spec, target: CpuTarget, text: str) -> Callable[[], bytes]:
-        """Start a compilation; return a function that waits for the object."""
-        if self._threads is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._threads = ThreadPoolExecutor(_cores(), "compile")
-        with interrupts.held():
-            compiled = self._threads.submit(_compile, spec, target, text)
-        return functools.partial(interrupts.result, compiled)
-
-
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -323,15 +299,26 @@ class ObjectCache:
     def get_all(self, specs: Sequence[Spec], target: CpuTarget) -> list[bytes]:
         """Return the objects of `specs`; compile those not on disk on all cores."""
         started, builds = time.perf_counter(), self.builds
-        with _Compiler() as compiler:
-            found = [self._get(spec, target, compiler) for spec in specs]
+        with contextlib.ExitStack() as stack:
+
+            @functools.cache
+            def threads() -> ThreadPoolExecutor:
+                from concurrent.futures import ThreadPoolExecutor  # a warm start needs none
+
+                made = ThreadPoolExecutor(_cores(), "compile")
+                stack.callback(made.shutdown, cancel_futures=True)
+                return made
+
+            found = [self._get(spec, target, threads) for spec in specs]
             objects = [get() for get in found]
         if self.builds > builds:
             self.compile_seconds += time.perf_counter() - started
         return objects
 
-    def _get(self, spec: Spec, target: CpuTarget, compiler: _Compiler) -> Callable[[], bytes]:
-        """Return a function that waits for the object of `spec`."""
+    def _get(
+        self, spec: Spec, target: CpuTarget, threads: Callable[[], ThreadPoolExecutor]
+    ) -> Callable[[], bytes]:
+        """Return a function that waits for the object of `spec`; `threads` compile it if need be."""
         key = self.folder and self._key(self.folder, spec, target)
         named = self._read(key) if key else None
         data = self._read(key.with_name(f"{named.decode()}.o")) if key and named else None
@@ -348,7 +335,9 @@ class ObjectCache:
         stored = self._read(path) if path and name.encode() != named else None
         if stored is None:
             self.builds += 1
-            wait = compiler.start(spec, target, text)
+            with interrupts.held():
+                compiled = threads().submit(_compile, spec, target, text)
+            wait = functools.partial(interrupts.result, compiled)
         else:
             self.hits += 1
             wait = functools.partial(bytes, stored)
