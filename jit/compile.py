@@ -318,7 +318,7 @@ class ObjectCache:
     def _get(
         self, spec: Spec, target: CpuTarget, threads: Callable[[], ThreadPoolExecutor]
     ) -> Callable[[], bytes]:
-        """Return a function that waits for the object of `spec`; `threads` compile it if need be."""
+        """Return a function that waits for the object of `spec`; `threads`: those that compile."""
         key = self.folder and self._key(self.folder, spec, target)
         named = self._read(key) if key else None
         data = self._read(key.with_name(f"{named.decode()}.o")) if key and named else None
