@@ -397,11 +397,8 @@ def _private(folder: Path) -> bool:
         info = folder.stat()
     except OSError:
         return False
-    return _is_ours(info) and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _is_ours(info: os.stat_result) -> bool:
-    return not hasattr(os, "getuid") or info.st_uid == os.getuid()
+    ours = not hasattr(os, "getuid") or info.st_uid == os.getuid()
+    return ours and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _write(path: Path, data: bytes) -> None:

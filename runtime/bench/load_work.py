@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 
 from ...errors import SettingError
 
@@ -96,9 +95,4 @@ class Work:
 
 
 def _text(chance: random.Random, words: int) -> str:
-    return " ".join(chance.choices(_words(), k=words))
-
-
-@cache
-def _words() -> tuple[str, ...]:
-    return tuple(_WORDS.split())
+    return " ".join(chance.choices(_WORDS.split(), k=words))

@@ -125,7 +125,8 @@ def of_name(
     """
     known = by_alias(name)
     if known is None and name.startswith(PREFIX):
-        known = _synthetic(SyntheticModel.parse(name))
+        model = SyntheticModel.parse(name)
+        known = KnownModel(model.name, "", "", model.quant, 0, "", "", True, model.shape)
     if known is None:
         return None
     if machine.target not in TARGETS:
@@ -140,7 +141,3 @@ def of_name(
         return Forecaster(name, cost, machine, saved.efficiency, saved.passes, kv, "calibration")
     basis = "usual" if reached is None else "given"
     return Forecaster(name, cost, machine, reached or USUAL, usual_passes(cost), kv, basis)
-
-
-def _synthetic(model: SyntheticModel) -> KnownModel:
-    return KnownModel(model.name, "", "", model.quant, 0, "", "", True, model.shape)
