@@ -34,6 +34,11 @@ def words(k: Kernel, fmt: str) -> Ptr:
     return Ptr(k, table, i32)
 
 
+def byte(block: Ptr, at: int) -> Value:
+    """Load an unsigned byte as int32."""
+    return block.at(at).load().to(i32, signed=False)
+
+
 def spread(four: Value, bit: int) -> Value:
     """Return the four lowest bits of an int32, each as bit `bit` of its own byte."""
     # Four copies, seven bits apart: bit i lands on bit 0 of byte i.
@@ -45,10 +50,6 @@ def nibbles(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
 
     A byte of a word is the magnitude of a weight, with 8 for its sign.
     """
-
-    def byte(at: int) -> Value:
-        return block.at(at).load().to(i32, signed=False)
-
     out = []
     for sub in range(8):
         if fmt == "iq3_xxs":
@@ -57,12 +58,12 @@ def nibbles(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
             sevens = [(word >> (7 * n)) & 0x7F for n in range(4)]
             signs = [seven | (parity(seven) << 7) for seven in sevens]
         else:
-            signs = [byte(74 + 4 * sub + n) for n in range(4)]
+            signs = [byte(block, 74 + 4 * sub + n) for n in range(4)]
         groups = []
         for g in range(8):
-            index = byte(2 + 8 * sub + g)
+            index = byte(block, 2 + 8 * sub + g)
             if fmt == "iq3_s":
-                index = index | (((byte(66 + sub) >> g) & 1) << 8)
+                index = index | (((byte(block, 66 + sub) >> g) & 1) << 8)
             four = (signs[g // 2] >> (4 * (g % 2))) & 15
             groups.append(grid.load(index) | spread(four, 3))
         out.append(groups)
@@ -81,6 +82,6 @@ def scales(fmt: str, block: Ptr) -> list[Value]:
     if fmt == "iq3_xxs":
         fours = [(block.at(66 + 4 * n).cast(i32).load() >> 28) & 15 for n in range(8)]
     else:
-        packed = [block.at(106 + n).load().to(i32, signed=False) for n in range(4)]
+        packed = [byte(block, 106 + n) for n in range(4)]
         fours = [(packed[n // 2] >> (4 * (n % 2))) & 15 for n in range(8)]
     return [four * 2 + 1 for four in fours]

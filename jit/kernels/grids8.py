@@ -41,19 +41,19 @@ def _eights(fmt: str, block: Ptr, sub: int) -> tuple[list[Value], list[Value]]:
     if fmt == "iq2_xxs":
         word = block.at(6 + 8 * sub).cast(i32).load()
         sevens = [(word >> (7 * n)) & 0x7F for n in range(4)]
-        return [_byte(block, 2 + 8 * sub + n) for n in range(4)], [_even(s) for s in sevens]
+        return [grids.byte(block, 2 + 8 * sub + n) for n in range(4)], [_even(s) for s in sevens]
     if fmt == "iq2_xs":
         both = [_word(block, 2 + 8 * sub + 2 * n) for n in range(4)]
         return [b & 511 for b in both], [_even(b >> 9) for b in both]
-    low = [_byte(block, (0 if fmt == "iq1_m" else 2) + 4 * sub + n) for n in range(4)]
+    low = [grids.byte(block, (0 if fmt == "iq1_m" else 2) + 4 * sub + n) for n in range(4)]
     if fmt == "iq2_s":
-        tops = [(_byte(block, 66 + sub) >> (2 * n)) & 3 for n in range(4)]
-        signs = [_byte(block, 34 + 4 * sub + n) for n in range(4)]
+        tops = [(grids.byte(block, 66 + sub) >> (2 * n)) & 3 for n in range(4)]
+        signs = [grids.byte(block, 34 + 4 * sub + n) for n in range(4)]
     elif fmt == "iq1_s":
         high = _word(block, 34 + 2 * sub)
         tops, signs = [(high >> (3 * n)) & 7 for n in range(4)], [(high >> 15) * 255] * 4
     else:
-        fours = [_byte(block, 32 + 2 * sub + n // 2) >> (4 * (n % 2)) for n in range(4)]
+        fours = [grids.byte(block, 32 + 2 * sub + n // 2) >> (4 * (n % 2)) for n in range(4)]
         tops, signs = [four & 7 for four in fours], [((four >> 3) & 1) * 255 for four in fours]
     return [a | (b << 8) for a, b in zip(low, tops, strict=True)], signs
 
@@ -67,17 +67,13 @@ def scales(fmt: str, block: Ptr) -> list[Value]:
     if fmt == "iq1_m":
         both = [_word(block, 48 + n // 2 * 2) >> (6 * (n % 2)) for n in range(8)]
         return [(b & 7) | ((b & 56) << 1) for b in both]
-    return [_byte(block, (66 if fmt == "iq2_xs" else 74) + n) for n in range(8)]
+    return [grids.byte(block, (66 if fmt == "iq2_xs" else 74) + n) for n in range(8)]
 
 
 def halves(fmt: str, packed: Value) -> list[Value]:
     """Unpack an int32 of `scales` to 2 s + 1: of an activation block or of its halves."""
     low = ((packed & 15) << 1) | 1
     return [low, ((packed >> 4) << 1) | 1] if fmt in PAIRED else [low]
-
-
-def _byte(block: Ptr, at: int) -> Value:
-    return block.at(at).load().to(i32, signed=False)
 
 
 def _word(block: Ptr, at: int) -> Value:
