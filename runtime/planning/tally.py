@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 
 @dataclass
@@ -47,15 +48,9 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Add another machine's statistics."""
-        self.ttft.extend(other.ttft)
-        self.tpot.extend(other.tpot)
-        self.finished.extend(other.finished)
-        for name in (
-            "arrived", "done", "failed", "good", "computed", "adopted", "written", "passes",
-            "shared", "evicted", "preempted", "busy_s", "host_s", "kv_s",
-        ):  # fmt: skip
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.first_s = min(self.first_s, other.first_s)
-        self.last_s, self.peak = max(self.last_s, other.last_s), max(self.peak, other.peak)
+        extremes = {"first_s": min, "last_s": max, "peak": max}
+        for name in (one.name for one in fields(self) if one.name != "bound_s"):
+            combine = extremes.get(name, operator.iadd)
+            setattr(self, name, combine(getattr(self, name), getattr(other, name)))
         for bound, seconds in other.bound_s.items():
             self.bound_s[bound] = self.bound_s.get(bound, 0.0) + seconds
