@@ -48,24 +48,29 @@ log = logging.getLogger("triplepoint.machine")
 MANY = 3  # kernels that were not kept: the rest is probably missing, too, and takes seconds
 
 
-_READ = {path: path.read_bytes() for path in sorted(_SOURCES.rglob("*.py"))}
+_READ = {
+    path: path.read_bytes()
+    for path in sorted(_SOURCES.rglob("*"))
+    if path.suffix in (".py", ".npz")
+}
 """The sources, read now: an upgrade may replace the files while this process runs."""
 
 
 def source_hash(*modules: ModuleType) -> str:
     """Return the SHA-256 of the sources of `modules`, or of this whole package if none are given.
 
-    Any change of a source makes new objects.
+    Any change of a source makes new objects. A module's data lies beside it, under its name.
     """
-    return _hash_of(tuple(Path(module.__file__ or "") for module in modules))
+    return _hash_of(tuple(Path(module.__file__ or "").with_suffix("") for module in modules))
 
 
 @functools.cache
-def _hash_of(paths: tuple[Path, ...]) -> str:
+def _hash_of(modules: tuple[Path, ...]) -> str:
     digest = hashlib.sha256()
-    for path in paths or _READ:
-        digest.update(path.relative_to(_SOURCES).as_posix().encode())
-        digest.update(_READ[path])
+    for path, data in _READ.items():
+        if not modules or path.with_suffix("") in modules:
+            digest.update(path.relative_to(_SOURCES).as_posix().encode())
+            digest.update(data)
     return digest.hexdigest()
 
 
@@ -273,46 +278,19 @@ class _Switches:
 _switches = _Switches()
 
 
-class _Compiler:
-    """A thread pool with one thread a core, started on first use."""
-
-    def __init__(self) -> None:
-        self._threads: ThreadPoolExecutor | None = None
-
-    def __enter__(self) -> _Compiler:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
-
-    def start(self, spec: Spec, target: CpuTarget, text: str) -> Callable[[], bytes]:
-        """Start a compilation; return a function that waits for the object."""
-        if self._threads is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._threads = ThreadPoolExecutor(_cores(), "compile")
-        with interrupts.held():
-            compiled = self._threads.submit(_compile, spec, target, text)
-        return functools.partial(interrupts.result, compiled)
-
-
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class ObjectCache:
-    """Compiled kernels on disk.
-
-    Attributes:
-        hits, builds, damaged: what happened since this object was made.
-        compile_seconds: time spent building them.
-    """
+    """Compiled kernels on disk."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder if folder is not None and _private(folder) else None
         self.hits = self.builds = self.damaged = self._missing = 0
+        """What happened since this object was made."""
         self.compile_seconds = 0.0
+        """Time spent building them."""
 
     def get(self, spec: Spec, target: CpuTarget) -> bytes:
         """Return the object of `spec`, from disk if it is there and intact, else newly compiled."""
@@ -321,15 +299,26 @@ class ObjectCache:
     def get_all(self, specs: Sequence[Spec], target: CpuTarget) -> list[bytes]:
         """Return the objects of `specs`; compile those not on disk on all cores."""
         started, builds = time.perf_counter(), self.builds
-        with _Compiler() as compiler:
-            found = [self._get(spec, target, compiler) for spec in specs]
+        with contextlib.ExitStack() as stack:
+
+            @functools.cache
+            def threads() -> ThreadPoolExecutor:
+                from concurrent.futures import ThreadPoolExecutor  # a warm start needs none
+
+                made = ThreadPoolExecutor(_cores(), "compile")
+                stack.callback(made.shutdown, cancel_futures=True)
+                return made
+
+            found = [self._get(spec, target, threads) for spec in specs]
             objects = [get() for get in found]
         if self.builds > builds:
             self.compile_seconds += time.perf_counter() - started
         return objects
 
-    def _get(self, spec: Spec, target: CpuTarget, compiler: _Compiler) -> Callable[[], bytes]:
-        """Return a function that waits for the object of `spec`."""
+    def _get(
+        self, spec: Spec, target: CpuTarget, threads: Callable[[], ThreadPoolExecutor]
+    ) -> Callable[[], bytes]:
+        """Return a function that waits for the object of `spec`; `threads`: those that compile."""
         key = self.folder and self._key(self.folder, spec, target)
         named = self._read(key) if key else None
         data = self._read(key.with_name(f"{named.decode()}.o")) if key and named else None
@@ -346,7 +335,9 @@ class ObjectCache:
         stored = self._read(path) if path and name.encode() != named else None
         if stored is None:
             self.builds += 1
-            wait = compiler.start(spec, target, text)
+            with interrupts.held():
+                compiled = threads().submit(_compile, spec, target, text)
+            wait = functools.partial(interrupts.result, compiled)
         else:
             self.hits += 1
             wait = functools.partial(bytes, stored)
@@ -406,11 +397,8 @@ def _private(folder: Path) -> bool:
         info = folder.stat()
     except OSError:
         return False
-    return _is_ours(info) and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _is_ours(info: os.stat_result) -> bool:
-    return not hasattr(os, "getuid") or info.st_uid == os.getuid()
+    ours = not hasattr(os, "getuid") or info.st_uid == os.getuid()
+    return ours and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -454,32 +442,29 @@ class Library(ProcessBound):
             CompileError: this machine cannot run the target, or LLVM refused a kernel.
         """
         with self._loading:
-            self._load(specs)
-
-    def _load(self, specs: list[Spec]) -> None:
-        llvm = llvm_binding()
-        fresh = {s.symbol(self.target): s for s in specs}
-        fresh = {name: s for name, s in fresh.items() if name not in self._addresses}
-        if not fresh:
-            return
-        if lacks := missing(self.target):
-            raise CompileError(
-                f"cannot load kernels for {self.target}: this machine lacks {', '.join(lacks)}"
-            )
-        kind = llvm.Target.from_triple(self.target.triple)
-        machine = kind.create_target_machine(codemodel="small", reloc="pic", jit=True)
-        # One stretch of memory for all sections: code that refers to its constants by 32 bits must
-        # not lie further from them, which in a process with many mappings it else may.
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=True)
-        for data in self.cache.get_all(list(fresh.values()), self.target):
-            engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-        engine.finalize_object()
-        for name, item in fresh.items():
-            address = engine.get_function_address(name)
-            if not address:
-                raise CompileError(f"kernel {item.label} is not in its own object")
-            self._addresses[name] = address
-            self._engines[name] = engine
+            llvm = llvm_binding()
+            fresh = {s.symbol(self.target): s for s in specs}
+            fresh = {name: s for name, s in fresh.items() if name not in self._addresses}
+            if not fresh:
+                return
+            if lacks := missing(self.target):
+                raise CompileError(
+                    f"cannot load kernels for {self.target}: this machine lacks {', '.join(lacks)}"
+                )
+            kind = llvm.Target.from_triple(self.target.triple)
+            machine = kind.create_target_machine(codemodel="small", reloc="pic", jit=True)
+            # One stretch of memory for all sections: code that refers to its constants by 32 bits
+            # must not lie further from them, which in a process with many mappings it else may.
+            engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=True)
+            for data in self.cache.get_all(list(fresh.values()), self.target):
+                engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+            engine.finalize_object()
+            for name, item in fresh.items():
+                address = engine.get_function_address(name)
+                if not address:
+                    raise CompileError(f"kernel {item.label} is not in its own object")
+                self._addresses[name] = address
+                self._engines[name] = engine
 
     def address(self, item: Spec) -> int:
         """Return a kernel's native address; load it if necessary."""

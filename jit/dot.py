@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .ir import bf16
 from .simd import Kernel, Value, f32, i8, i16, i32, vec
 from .targets import CpuTarget
 
@@ -61,7 +62,15 @@ class Dot:
         """
         if self.kind == "maddubs":
             return self._maddubs(acc, w, x, factor)
-        return getattr(self, f"_{self.kind}")(acc, w, x)
+        if self.kind == "portable":
+            return self._portable(acc, w, x)
+        if self.kind == "mlal":
+            return self._mlal(acc, w, x)
+        if self.kind == "vpdpbusd":
+            name = f"llvm.x86.avx512.vpdpbusd.{self.k.target.bits}"
+            return self.k.call(name, acc.type, [acc, w, x])
+        args = [acc, w.bitcast(i8), x.bitcast(i8)]
+        return self.k.call(f"llvm.aarch64.neon.{self.kind}.v4i32.v16i8", acc.type, args)
 
     def end(self, acc: Value, init: Value, factor: Value | None = None) -> Value:
         """Return the running sum as int32."""
@@ -70,10 +79,6 @@ class Dot:
         if self.kind == "maddubs":
             return init + _pmaddwd(self.k, acc, factor or self.k.const(1, acc.type))
         return init + _pair_sums(acc)
-
-    def _vpdpbusd(self, acc: Value, w: Value, x: Value) -> Value:
-        name = f"llvm.x86.avx512.vpdpbusd.{self.k.target.bits}"
-        return self.k.call(name, acc.type, [acc, w, x])
 
     def _maddubs(self, acc: Value, w: Value, x: Value, factor: Value | None) -> Value:
         k = self.k
@@ -107,14 +112,6 @@ class Dot:
         high = k.call("llvm.aarch64.neon.smull.v8i16", eight, [w1, x1])
         pairs = k.call("llvm.aarch64.neon.addp.v8i16", eight, [low, high])
         return acc + k.call("llvm.aarch64.neon.saddlp.v4i32.v8i16", four, [pairs])
-
-    def _sdot(self, acc: Value, w: Value, x: Value) -> Value:
-        args = [acc, w.bitcast(i8), x.bitcast(i8)]
-        return self.k.call("llvm.aarch64.neon.sdot.v4i32.v16i8", acc.type, args)
-
-    def _usdot(self, acc: Value, w: Value, x: Value) -> Value:
-        args = [acc, w.bitcast(i8), x.bitcast(i8)]
-        return self.k.call("llvm.aarch64.neon.usdot.v4i32.v16i8", acc.type, args)
 
 
 def dot_words(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
@@ -163,8 +160,6 @@ def _pair_sums(pairs: Value) -> Value:
 
 def bf16_dot(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
     """Add bf16 products: acc[i] + a[2i] b[2i] + a[2i+1] b[2i+1]; a, b int32 vectors of pairs."""
-    from .ir import bf16
-
     name = f"llvm.x86.avx512bf16.dpbf16ps.{k.target.bits}"
     pairs = vec(bf16, 2 * acc.lanes)
     args = [acc.value, *(k.b.bitcast(v.value, pairs) for v in (a, b))]
@@ -194,8 +189,6 @@ def bf16_pairs_of(k: Kernel, value: Value) -> Value:
     One instruction for all of `to_bf16_bits`, but it makes zeros of denormals. Where there is
     `bf16_dot`.
     """
-    from .ir import bf16
-
     name = f"llvm.x86.avx512bf16.cvtneps2bf16.{k.target.bits}"
     fn = k.declare(name, vec(bf16, value.lanes), [value.type])
     pairs = k.b.call(fn, [value.value])

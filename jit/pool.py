@@ -58,22 +58,18 @@ def _address(function: Any) -> int:
 
 
 class Pool(ProcessBound, Closing):
-    """`threads` native threads, the calling one among them.
-
-    Attributes:
-        threads: how many there are.
-        active: how many run: see `set_active`.
-        elastic: whether passes that can go on without threads that have no core.
-        worker_ids: the system's ids of the workers; the first `active` - 1 of them run.
-        forked: whether its threads are of the process that this one was forked from.
-        abandoned: after a fork, whether a thread that is not here was in the midst of using it.
-    """
+    """`threads` native threads, the calling one among them."""
 
     def __init__(self, library: Library, threads: int) -> None:
         assert 1 <= threads <= MAX_THREADS, threads
         self.threads = threads
-        self.closed = self.elastic = self.forked = False
+        self.elastic = False
+        """Whether passes go on without threads that have no core, if they can."""
+        self.closed = False
+        self.forked = False
+        """Whether its threads are of the process that this one was forked from."""
         self.abandoned: Callable[[], bool] = bool
+        """After a fork, whether a thread that is not here was in the midst of using it."""
         self._block = aligned(pool_block.POOL_SLOTS, np.int64)
         self._slots = self._block.data  # a number of its own at a third of numpy's price
         # pthread_mutex_t and pthread_cond_t are at most 64 bytes wherever there are pthreads.
@@ -85,6 +81,7 @@ class Pool(ProcessBound, Closing):
         self._address = self._block.ctypes.data
         block = self._block
         self.active = block[pool_block.THREADS] = block[pool_block.ACTIVE] = threads
+        """How many run: see `set_active`."""
         self._start_c_library()
         self.cycles_per_second = clock_rate(library)
         block[pool_block.SPIN_BARRIER] = int(SPIN_BARRIER_S * self.cycles_per_second)
@@ -94,6 +91,7 @@ class Pool(ProcessBound, Closing):
         self._slice = int(SLICE_S * self.cycles_per_second)
         self._workers: list[threading.Thread] = []
         self.worker_ids: list[int] = []
+        """The system's ids of the workers; the first `active` - 1 of them run."""
         # A daemon thread must not run on into memory that the interpreter has freed.
         owned = (block, self._locks, library)
         self._close = weakref.finalize(self, _shut_down, owned, self._workers, self._shutdown)

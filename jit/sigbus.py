@@ -25,7 +25,7 @@ from ..errors import CompileError, TriplepointError
 from . import ir
 from .compile import Library, spec
 from .ir import i32, i64, ptr, void
-from .pool_block import call_address
+from .pool_block import blocks, call_address
 from .simd import KernelSource
 from .targets import CpuTarget, detect
 
@@ -120,35 +120,11 @@ def _installed() -> _Handler | None:
     return handler
 
 
-def _build(target: CpuTarget) -> ir.Module:
-    module = ir.Module(target.triple)
-    table = module.table("tp_sigbus_words", WORDS, i64)
-    accessor = ir.Function(module, ir.FunctionType(i64, []), TABLE)
-    b = ir.Builder(accessor, accessor.append_basic_block("entry"))
-    b.ret(b.ptrtoint(table, i64))
-
-    handler = ir.Function(module, ir.FunctionType(void, [i32, ptr, ptr]), "tp_sigbus")
-    _handle(handler, table)
-    return module
-
-
 def _handle(fn: ir.Function, table: ir.Value) -> None:
     """Emit void tp_sigbus(int signal, siginfo_t *info, void *context)."""
     number, info, context = fn.args
-    names = (
-        "entry",
-        "slot",
-        "next",
-        "found",
-        "marked",
-        "foreign",
-        "chained",
-        "alone",
-        "sent",
-        "done",
-    )
-    blocks = [fn.append_basic_block(name) for name in names]
-    entry, slot, following, found, marked, foreign, chained, alone, sent, done = blocks
+    names = "entry slot next found marked foreign chained alone sent done"
+    entry, slot, following, found, marked, foreign, chained, alone, sent, done = blocks(fn, names)
     b = ir.Builder(fn, entry)
     base = b.ptrtoint(table, i64)
 
@@ -215,7 +191,13 @@ class _HandlerSource(KernelSource):
     """The handler as a source that the object cache accepts."""
 
     def build(self, target: CpuTarget, **constants: Any) -> ir.Module:
-        return _build(target)
+        module = ir.Module(target.triple)
+        table = module.table("tp_sigbus_words", WORDS, i64)
+        accessor = ir.Function(module, ir.FunctionType(i64, []), TABLE)
+        b = ir.Builder(accessor, accessor.append_basic_block("entry"))
+        b.ret(b.ptrtoint(table, i64))
+        _handle(ir.Function(module, ir.FunctionType(void, [i32, ptr, ptr]), "tp_sigbus"), table)
+        return module
 
 
 TABLE = "tp_sigbus_table"

@@ -18,6 +18,7 @@ import dataclasses
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -52,23 +53,21 @@ class PerThread:
 
 @dataclass(slots=True)
 class Op:
-    """One kernel on the tape, as it was built.
-
-    Attributes:
-        name: what it computes, e.g. ``blk.3.attn_q``.
-        units: int64 [1], read when it runs; mode, chunk: how they are shared out.
-        barrier: whether the threads meet afterwards.
-        unit_bytes: of its first argument each unit reads so many, one after the other; 0: not so.
-    """
+    """One kernel on the tape, as it was built."""
 
     name: str
+    """What it computes, e.g. ``blk.3.attn_q``."""
     kernel: Spec
     args: Sequence[Any]
     units: np.ndarray
+    """int64 [1], read when it runs."""
     mode: int = STATIC
     chunk: int = 1
+    """How the units are shared out."""
     barrier: bool = True
+    """Whether the threads meet afterwards."""
     unit_bytes: int = 0
+    """Of its first argument each unit reads so many, one after the other; 0: not so."""
 
 
 class Tape:
@@ -116,20 +115,16 @@ class Tape:
 
 
 class TapeTimes:
-    """Time of one caller's runs of a tape, by thread and op, since `reset`.
-
-    Attributes:
-        stats: int64 [threads, ops, 2], cycles of work and of waiting.
-        passes: runs that came to their end.
-        active_threads: threads that took part in them, added up.
-    """
+    """Time of one caller's runs of a tape, by thread and op, since `reset`."""
 
     def __init__(self, threads: int, ops: int, cycles_per_second: float) -> None:
         # Room for each thread's sums on lines of its own.
         self.stats = aligned((threads, _round_up(ops, 4), 2), np.int64)
+        """int64 [threads, ops, 2], cycles of work and of waiting."""
         self.buffer = self.stats.ctypes.data, self.stats.strides[0]
         self._ops, self._rate = ops, cycles_per_second
         self.passes = self.active_threads = 0
+        """Runs that came to their end, and the threads that took part in them, added up."""
 
     def reset(self) -> None:
         """Set all sums to zero."""
@@ -156,11 +151,7 @@ class TapeTimes:
 
 
 class CompiledTape:
-    """A runnable tape.
-
-    Attributes:
-        times: the account of runs for which no other one is given.
-    """
+    """A runnable tape."""
 
     def __init__(self, tape: Tape, library: Library, pool: Pool) -> None:
         self.name = tape.name
@@ -175,32 +166,20 @@ class CompiledTape:
         shared = [op.mode == DYNAMIC for op in tape.ops]
         counters = aligned((max(1, sum(shared)), tape.threads, COUNTER_SLOTS), np.int64)
         offsets = np.maximum(np.cumsum(shared) - 1, 0) * counters.strides[0]
-        blocks = [_argument_block(op, tape.threads) for op in tape.ops]
-        args = aligned(sum(len(block) for block, _ in blocks), np.int64)
-        args[:] = [value for block, _ in blocks for value in block]
-        self._keep += [args, counters, [(op.args, op.units) for op in tape.ops]]
-        at, first_counter, records = _address(args), _address(counters), []
+        args, located = _argument_blocks(tape.ops, tape.threads)
         ahead, meets = _read_ahead(tape.ops)
-        self._keep.append(ahead)
-        rows = zip(tape.ops, blocks, offsets.tolist(), meets, strict=True)
-        for op, (block, stride), offset, meet in rows:
-            records.append(
-                (
-                    library.address(op.kernel),
-                    at,
-                    stride,
-                    _address(op.units),
-                    op.mode,
-                    op.chunk,
-                    meet,
-                    first_counter + offset,
-                )
-            )
-            at += 8 * len(block)
-        self.records[:] = records
+        self._keep += [args, counters, ahead, [(op.args, op.units) for op in tape.ops]]
+        first_counter = _address(counters)
+        rows = zip(tape.ops, located, offsets.tolist(), meets, strict=True)
+        self.records[:] = [
+            (library.address(op.kernel), *where, _address(op.units), op.mode, op.chunk, meet,
+             first_counter + offset)
+            for op, where, offset, meet in rows
+        ]  # fmt: skip
         self._threads = tape.threads
         self._at = (self.records.ctypes.data, len(tape.ops))
         self.times = self.account()
+        """The account of runs for which no other one is given."""
 
     def account(self) -> TapeTimes:
         """Return a new `TapeTimes` for this tape."""
@@ -239,18 +218,11 @@ class ElasticTape:
     """
 
     def __init__(self, ops: Sequence[Op], records: np.ndarray, threads: int) -> None:
-        blocks = [
-            _argument_block(dataclasses.replace(op, args=[_common(a) for a in op.args]), threads)
-            for op in ops
-        ]
-        self._args = aligned(sum(len(block) for block, _ in blocks), np.int64)
-        self._args[:] = [value for block, _ in blocks for value in block]
+        common = [dataclasses.replace(op, args=[_common(a) for a in op.args]) for op in ops]
+        self._args, located = _argument_blocks(common, threads)
         self.records = aligned(records.shape, np.int64)
         self.records[:] = records
-        at = _address(self._args)
-        for record, (block, stride) in zip(self.records, blocks, strict=True):
-            record[[OP_ARGS, OP_ARGS_STRIDE]] = at, stride
-            at += 8 * len(block)
+        self.records[:, [OP_ARGS, OP_ARGS_STRIDE]] = located
         found = list(_groups(ops))
         self._counters = aligned((len(found), threads, COUNTER_SLOTS), np.int64)
         self.groups = aligned((len(found), GROUP_BYTES // 8), np.int64)
@@ -303,6 +275,15 @@ def _groups(ops: Sequence[Op]) -> Iterator[tuple[int, int, bool]]:
 def _common(arg: Any) -> Any:
     """Return an argument for an elastic pass; scratch memory stays per thread."""
     return arg.buffers[0] if isinstance(arg, PerThread) and not arg.scratch else arg
+
+
+def _argument_blocks(ops: Sequence[Op], threads: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Build the argument slots of all ops; return them, and where each op's are with its stride."""
+    blocks = [_argument_block(op, threads) for op in ops]
+    slots = aligned(sum(len(block) for block, _ in blocks), np.int64)
+    slots[:] = [value for block, _ in blocks for value in block]
+    ends = accumulate((8 * len(block) for block, _ in blocks), initial=_address(slots))
+    return slots, [(at, stride) for at, (_, stride) in zip(ends, blocks, strict=False)]
 
 
 def _argument_block(op: Op, threads: int) -> tuple[list[int], int]:

@@ -27,36 +27,33 @@ Bf16 = Literal["none", "dot", "tiles"]
 
 @dataclass(frozen=True, slots=True)
 class CpuTarget:
-    """One feature set, as a kernel sees it.
-
-    Attributes:
-        name: what a user types, e.g. ``avx512-bf16``.
-        arch: ``x86_64``, ``aarch64`` or ``any`` (whatever LLVM's host is).
-        lanes: float32 values in one vector register.
-        registers: vector registers of that width; bounds the register tile.
-        dot: lowering of the int8 dot product.
-        has_fma: one instruction for a*b+c.
-        has_f16: float16 to float32 in one instruction.
-        bf16: what multiplies bf16 pairs; where it is not "none", float32 is rounded to such pairs
-            in one instruction.
-        needs: LLVM feature names that the CPU must have.
-        cpu: LLVM CPU name whose scheduling model is used.
-        has_amx: tile registers for products of int8 and of bf16 pairs.
-        intel: this machine's CPU is one of Intel's: what it fetches by itself is another matter.
-    """
+    """One feature set, as a kernel sees it."""
 
     name: str
+    """What a user types, e.g. ``avx512-bf16``."""
     arch: str
+    """``x86_64``, ``aarch64`` or ``any`` (whatever LLVM's host is)."""
     lanes: int
+    """float32 values in one vector register."""
     registers: int
+    """Vector registers of that width; bounds the register tile."""
     dot: Dot
+    """Lowering of the int8 dot product."""
     has_fma: bool
+    """One instruction for a*b+c."""
     has_f16: bool
+    """float16 to float32 in one instruction."""
     bf16: Bf16
+    """What multiplies bf16 pairs; where it is not "none", float32 is rounded to such pairs in one
+    instruction."""
     needs: tuple[str, ...]
+    """LLVM feature names that the CPU must have."""
     cpu: str
+    """LLVM CPU name whose scheduling model is used."""
     has_amx: bool = False
+    """Tile registers for products of int8 and of bf16 pairs."""
     intel: bool = False
+    """This machine's CPU is one of Intel's: what it fetches by itself is another matter."""
 
     def __str__(self) -> str:
         return self.name

@@ -4,8 +4,9 @@
     d = max|y| / 127,  q = round(y / d)              (per block of 32, or per 8 blocks for K-quants)
 
 A quantized block is 40 bytes: float32 d, int32 base - zero_point * sum(q), 32 x int8. The second
-field is what an accumulator starts from (`base`: see `gemm.py`), so the zero point of the weights
-costs nothing in the product. (K-quants have sums of their own there: see `ActivationFormat`.)
+field is what an accumulator starts from (`base`: see `gemm_blocks.py`), so the zero point of the
+weights costs nothing in the product. (K-quants have sums of their own there: see
+`ActivationFormat`.)
 
 Where a dot product ends in a product of int16 anyway (`target.dot` is ``maddubs``), a factor there
 costs nothing: 4 blocks share a scale s, and each has an integer factor m, up to 1024 (kind
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from operator import add
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -37,20 +39,18 @@ UNROLL = 4  # independent sums, so one FMA need not wait for the last
 
 
 class ActivationFormat(NamedTuple):
-    """The form in which a matrix takes activations.
-
-    Attributes:
-        kind: float32 as it is, or int8 blocks whose second field is the zero point's share
-            (``zero``; ``factors``, see above), the int16 sums of this block and the next
-            (``pairs32``, even blocks), or those of its two halves (``pairs16``).
-        group: blocks that share a scale.
-        zero_point: of the weights; base: what is added to its share (``zero``).
-    """
+    """The form in which a matrix takes activations."""
 
     kind: Kind
+    """float32 as it is, or int8 blocks whose second field is the zero point's share (``zero``;
+    ``factors``, see above), the int16 sums of this block and the next (``pairs32``, even blocks),
+    or those of its two halves (``pairs16``)."""
     group: int
+    """Blocks that share a scale."""
     zero_point: int = 0
+    """Of the weights."""
     base: int = 0
+    """What is added to the zero point's share (``zero``)."""
 
 
 @kernel
@@ -259,9 +259,10 @@ def _write_scales(kind: Kind, blocks: list[list[Value]], out: Ptr, *, shared: bo
     # The bits of floats without a sign are in the order of their values, and those of NaN come
     # after all: so a NaN gives d = NaN, and is not lost as it would be to a float maximum.
     magnitudes = [
-        _folded([v.bitcast(i32) & 0x7FFFFFFF for v in values], _larger) for values in blocks
+        functools.reduce(Value.max, [v.bitcast(i32) & 0x7FFFFFFF for v in values])
+        for values in blocks
     ]
-    maxima = fold_each(magnitudes, _larger)
+    maxima = fold_each(magnitudes, Value.max)
     if kind == "factors":
         heads, inverses = _factors(maxima.bitcast(f32))
     else:
@@ -286,7 +287,10 @@ def _write_bytes(
         for n, q in enumerate(quantized):
             block.at(8 + n * lanes).store(0, q.to(i8))
         half = len(values) // 2
-        halves.append((_folded(quantized[:half], _plus), _folded(quantized[half:], _plus)))
+        first, second = (
+            functools.reduce(add, part) for part in (quantized[:half], quantized[half:])
+        )
+        halves.append((first, second))
     # A sum fits in 16 bits, where of `ROUND` there is nothing left: two are added up at once.
     if kind == "pairs16":
         fields = fold_each([_pair(*both) for both in halves], _plus_i16)
@@ -319,14 +323,6 @@ def _factors(maxima: Value) -> tuple[Value, Value]:
     return heads, 1.0 / (first * factors.to(f32))
 
 
-def _larger(a: Value, b: Value) -> Value:
-    return a.max(b)
-
-
-def _plus(a: Value, b: Value) -> Value:
-    return a + b
-
-
 def _plus_i16(a: Value, b: Value) -> Value:
     return (a.bitcast(i16) + b.bitcast(i16)).bitcast(i32)
 
@@ -334,11 +330,6 @@ def _plus_i16(a: Value, b: Value) -> Value:
 def _pair(low: Value, high: Value) -> Value:
     """Combine two int32 of 16 bits each into one."""
     return (low & 0xFFFF) | (high << 16)
-
-
-def _folded(vectors: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Combine vectors lane by lane."""
-    return functools.reduce(combine, vectors)
 
 
 def fold_each(vectors: list[Value], combine: Callable[[Value, Value], Value]) -> Value:

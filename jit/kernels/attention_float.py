@@ -133,7 +133,7 @@ class FloatProducts:
         """
         k, lanes = self.k, self.k.lanes
         blocks = (count + (lanes - 1)) // lanes
-        ahead = self._ahead(after)
+        ahead = Ahead.of(k, after, self.key_words)
 
         def block_tile(first_block: Value, vectors: int, tiling: _Tiling) -> None:
             at = [keys.at((first_block + n) * (lanes * self.key_words)) for n in range(vectors)]
@@ -170,7 +170,7 @@ class FloatProducts:
         k, lanes = self.k, self.k.lanes
         steps = count // self.step
         vectors_all = self.value_dim // lanes
-        ahead = self._ahead(after)
+        ahead = Ahead.of(k, after, self.key_words)
 
         def dims_tile(first: Value, vectors: int, tiling: _Tiling) -> None:
             base, width = values.at(first * lanes), self.value_dim
@@ -208,11 +208,6 @@ class FloatProducts:
             if whole < vectors_all:
                 dims_tile(k.i64(whole), vectors_all - whole, tiling)
 
-    def _ahead(self, after: Following) -> Ahead:
-        lanes = self.k.lanes
-        blocks = (after.positions + (lanes - 1)) // lanes
-        return Ahead(after.part, blocks * (lanes * self.key_words), self.k.var(self.k.i64(0)))
-
     def _sums(self, rows: int, vectors: int) -> list[list[Var]]:
         zero = self.k.zeros(f32, self.k.lanes)
         return [[self.k.var(zero) for _ in range(vectors)] for _ in range(rows)]
@@ -245,6 +240,11 @@ class Ahead:
     part: Ptr
     words: Value
     at: Var
+
+    @classmethod
+    def of(cls, k: Kernel, after: Following, key_words: int) -> Ahead:
+        blocks = (after.positions + (k.lanes - 1)) // k.lanes
+        return cls(after.part, blocks * (k.lanes * key_words), k.var(k.i64(0)))
 
     def prefetch(self, lines: int) -> None:
         at = self.at.value

@@ -72,7 +72,7 @@ class TileProducts:
             line, mine = query(row), self.queries.at(row * words)
             for at in range(0, words, LANES):
                 mine.store(at, line.load(at, LANES))
-        ahead = self._ahead(after)
+        ahead = Ahead.of(k, after, self.key_words)
 
         def block_tile(first: Value, blocks: int, row_tiles: RowTiles) -> None:
             for tile, tiles in row_tiles():
@@ -102,7 +102,7 @@ class TileProducts:
         """Compute the products with the values as `FloatProducts.pv` does."""
         k = self.k
         whole, part = count // (2 * PAIRS), count % (2 * PAIRS)
-        ahead = self._ahead(after)
+        ahead = Ahead.of(k, after, self.key_words)
 
         def dims_tile(first: Value, vectors: int, row_tiles: RowTiles) -> None:
             base, width = values.at(first * LANES), self.value_dim
@@ -181,10 +181,6 @@ class TileProducts:
                 self.tail.store((pair * vectors + n) * LANES, here)
         with k.range(pairs * vectors, k.i64(PAIRS * vectors), name="none") as at:
             self.tail.store(at * LANES, zero)
-
-    def _ahead(self, after: Following) -> Ahead:
-        blocks = (after.positions + (LANES - 1)) // LANES
-        return Ahead(after.part, blocks * (LANES * self.key_words), self.k.var(self.k.i64(0)))
 
 
 class _TileRow(FloatRow):

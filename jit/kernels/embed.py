@@ -8,7 +8,7 @@ from ..simd import I64, F32s, I8s, I32s, Kernel, Ptr, Value, f32, i8, i16, i32, 
 from .codebook import TABLES, table_values
 from .embed_k import block_k
 from .mathlib import f16_to_f32
-from .panels import FACTOR, FORMATS, Format, half_power, nvfp4_block, small_scale
+from .panels import FACTOR, FORMATS, Format, half_power, load_floats, nvfp4_block, small_scale
 
 
 @kernel
@@ -40,12 +40,8 @@ def embed(
 
 
 def _block(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
-    if fmt == "f32":
-        out.store(0, src.cast(f32).load())
-    elif fmt == "f16":
-        out.store(0, f16_to_f32(k, src.cast(i16).load()))
-    elif fmt == "bf16":
-        out.store(0, (src.cast(i16).load().to(i32, signed=False) << 16).bitcast(f32))
+    if FORMATS[fmt].family == "float":
+        out.store(0, load_floats(k, fmt, src, 0, 1))
     elif FORMATS[fmt].family == "k":
         block_k(k, fmt, src, out)
     elif fmt == "q8_0":

@@ -97,7 +97,7 @@ def _block_xs(k: Kernel, src: Ptr, out: Ptr) -> None:
 def _block_grid(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
     d = f16_to_f32(k, grids8.half_float(fmt, src)) * UNIT.get(fmt, 1.0)
     if fmt in EIGHTS:
-        indices = grids8.indices(fmt, grids8.words(k, fmt), src)
+        indices = grids8.indices(fmt, grids.words(k, fmt), src)
         scales = [grids8.halves(fmt, scale) for scale in grids8.scales(fmt, src)]
     else:
         indices = grids.nibbles(fmt, grids.words(k, fmt), src)

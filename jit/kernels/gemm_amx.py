@@ -1,7 +1,7 @@
 """Products of many tokens with AMX tiles: bit-identical to `gemm.py`, and faster.
 
 A block of 32 along K gives the sums of 16 tokens and half a panel in one product of tiles, exact in
-int32; what comes after is what `gemm.py` does with its sums, in the same order.
+int32; what comes after is what `gemm_blocks.py` does with its sums, in the same order.
 
 A panel is taken in chunks of K whose weights, unpacked to signed bytes without their zero point,
 stay in the L1 cache; all tiles of tokens go through a chunk before the next, and their float sums
@@ -15,9 +15,9 @@ Passes of few tokens, and tokens that fill no tile, go the way of `gemm.py`.
 
 What bounds it is not the product of tiles (5.3 ns on the Xeon that was tried), but what follows it:
 while tiles are at work such a core does one FMA of 512 bits in a cycle, not two, but still two
-additions: so the sums become floats by an addition (see `gemm.py`), and two FMAs for each token are
-left. A block takes 20 ns where the VNNI kernel takes 33. K-quants were tried and are not here: the
-mins of their blocks take more FMAs than tiles save (0.8 to 1.0 times as fast).
+additions: so the sums become floats by an addition (see `gemm_blocks.py`), and two FMAs for each
+token are left. A block takes 20 ns where the VNNI kernel takes 33. K-quants were tried and are not
+here: the mins of their blocks take more FMAs than tiles save (0.8 to 1.0 times as fast).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, 
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES
 from .epilogue import GATES, Epilogue, apply_epilogue
-from .gemm import block_scales, k_groups, quant_product
+from .gemm import tile_gemm
+from .gemm_blocks import block_scales, k_groups
 from .mathlib import f16_to_f32
 from .panels import FORMATS, SUM_BASE, SUM_BASE_BITS
 from .tiles import RowPointers, rows_in_order
@@ -107,7 +108,7 @@ def gemm_amx(
     `scratch_bytes`; the rest as in `gemm_quant`, whose tiles are those of tokens that are left.
     """
     form, lanes = FORMATS[fmt], k.lanes
-    rest = quant_product(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)
+    rest = tile_gemm(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)
     tokens = count.load(0)
     full = (tokens < FROM).select(k.i64(0), (tokens + (ROWS - MIN_PER_TILE)) // ROWS)
     covered = (full * ROWS).min(tokens)

@@ -1,4 +1,4 @@
-"""Products with K-quant panels (`panels_k.py`): out[t, row] = sum over K of w[row, K] * x[t, K].
+"""Register tiles for Q4_K, Q5_K and Q6_K panels (`panels_k.py`).
 
 For one block of 256, activation scale s_x and int8 activations q_x:
 
@@ -11,107 +11,25 @@ costs less than a multiplication for each sub-block.
 Where the inner sums are int16 pairs (`target.dot` is ``maddubs``), the instruction that makes int32
 of them multiplies them by scale_j for nothing: the sum over j is an integer, too, at most
 256 * 63 * 127 * 128, and d and dmin come in once a block. Q6_K's zero point is taken off as mins.
-
-From `unpack_from` tokens on a thread first unpacks a panel's weights to bytes, and its scales to
-what multiplies, in memory of its own, and all tiles read those: the same values, so the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..dot import Dot, dot_words, few_registers
-from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
-from ..targets import CpuTarget
-from . import gemm_small, gemm_xs
+from ..dot import Dot, dot_words
+from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
 from .epilogue import Epilogue
-from .grids8 import PAIRED
-from .panels_k import SUPER, offsets
+from .panels_k import SUPER
 from .prefetch import Prefetcher
-from .sign_magnitude import EIGHT_BITS, block_bytes
-from .tiles import Sums, SuperTile, TileGemm, panel_product, quant_tile_tokens, rows_in_order
+from .tiles import Sums, SuperTile
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
-# Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
-SMALL = ("q2_k", "q3_k", *gemm_xs.TABLED)
-UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 10, **dict.fromkeys(SMALL, 25)}
-FEW_UNPACK_FROM = {"q5_k": 8, "q6_k": 6}  # where there are few registers; others from 9
 MAX_Q = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
-# Formats whose register tiles are not the one below.
-TILES = {
-    **dict.fromkeys(("q2_k", "q3_k"), gemm_small.Tile),
-    **dict.fromkeys(gemm_xs.TABLED, gemm_xs.Tile),
-}
 
 
-def unpack_from(fmt: str, target: CpuTarget) -> int:
-    """Return from how many tokens a panel is unpacked.
-
-    With few registers that is soon: then 9 take 0.89 to 0.95 of the time with Q4_K, and 0.73 to
-    0.78 with Q5_K and Q6_K (AVX2 on a Zen 4).
-    """
-    return FEW_UNPACK_FROM.get(fmt, 9) if few_registers(target) else UNPACK_FROM[fmt]
-
-
-@kernel
-def gemm_k(
-    k: Kernel,
-    weights: I8s,
-    x: I8s,
-    out: F32s,
-    out_stride: I64,
-    count: I64s,
-    scratch: I8s,
-    *,
-    fmt: str,
-    epilogue: Epilogue,
-    blocks: int,
-    tile: int = 0,
-    max_single_tile: int = 0,
-) -> None:
-    """Multiply int8 `x` [tokens, 8 * blocks] by panels of `blocks` blocks; unit = panel.
-
-    `scratch` is this thread's own, `scratch_bytes` of it; `tile`, `max_single_tile` as `gemm_quant`
-    has them.
-    """
-    product = k_product(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)
-    panel_bytes = blocks * offsets(fmt, k.lanes)["end"]
-    x_stride = blocks * BLOCKS * BLOCK_BYTES
-    with k.units() as unit:
-        panel = weights.at(unit * panel_bytes)
-        pointers = rows_in_order(x, x_stride, out, out_stride)
-        product(panel, k.i64(panel_bytes), count.load(0), pointers, unit)
-
-
-def scratch_bytes(fmt: str, depth: int, lanes: int) -> int:
-    """Return bytes that one thread needs to unpack a panel of `depth` values a row."""
-    scales = depth // (16 if fmt in ("q2_k", "q3_k", "q6_k", *PAIRED) else 32)
-    weights = depth // 32 * block_bytes(lanes) if fmt in EIGHT_BITS else 2 * lanes * depth
-    return weights + 8 * lanes * scales
-
-
-def k_product(
-    k: Kernel,
-    fmt: str,
-    epilogue: Epilogue,
-    blocks: int,
-    scratch: Ptr,
-    tile: int = 0,
-    max_single_tile: int = 0,
-) -> TileGemm:
-    """Return the product with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
-    return panel_product(
-        k,
-        TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks),
-        scratch,
-        max_tile=tile or quant_tile_tokens(k.target),
-        unpack_from=unpack_from(fmt, k.target),
-        max_single_tile=max_single_tile,
-    )
-
-
-class _Tile(SuperTile):
+class Tile(SuperTile):
     """The register tile for one format."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:

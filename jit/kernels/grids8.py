@@ -1,80 +1,14 @@
-"""Grids of IQ2 and IQ1: an index in the file selects eight digits, 0 to 2.
-
-A digit is a magnitude in IQ2 and one of -1, 0, 1 in IQ1. A grid has 256 to 2,048 of the 6,561 ways
-to choose eight. Read as a number to base 3, the least digit first, its entries ascend: here is for
-each number a bit that says whether it is one. In IQ2 all are even, and only those have bits.
-
-With one more bit, a sign in IQ2 and in IQ1 on which side of the digit the weight lies, a weight is
-one of six values of a table (`codebook.py`).
-"""
+"""Blocks of IQ2 and IQ1, whose indices select eight digits of a grid (`grids.py`)."""
 
 from __future__ import annotations
 
-import base64
-
 import numpy as np
 
-from ..simd import Kernel, Ptr, Value, i16, i32
+from ..simd import Ptr, Value, i16, i32
 from . import grids
 
 PAIRED = ("iq2_xs", "iq2_s", "iq1_m")  # scales for the halves of an activation block
 EIGHTS = ("iq2_xxs", "iq1_s", *PAIRED)
-
-_CHOSEN = {
-    "iq2_xxs": (
-        "fA*xAAf`Y7AP5Es03ZNNm<3^iEC>WJ1i%0RfB<QNW&i>p00IC2AOrva0ANA{2vQ(HfCvEq03iSXK!Sn*0sue&Kmd"
-        "S1000006CeNx00jU501yBG2mk;k00A)o06+u)01N;C005W(fdBvq00IaA000002!J2}03ZMW0000001yBGz@$kOC"
-        "P07yAPRs8fCvGA1OWg91Rw+e000310000cKmh;%0sufE0000200N{803ZPn00IC20RR912mk;802lxP0000W0003"
-        "1AS3`F0000800002000002@n7QfB*mp004jhKmY&*00000U;qFh00000000000RR9100000000000GI#*fB+x}0s"
-        "sI20ssI2U<w2X03ZM$06+i&2oL~(0000000961000mG0000IBme*qfB*mp000010006A0RR9101yBG0000000000"
-        "KmY&`0000000000AOJuB0ssL3001BW00000AOHXW00000000000000000IC20ssI2000000000"
-    ),
-    "iq2_xs": (
-        "|KGoP8~)FmGy&d(DG&ktn|EOXya^K`0GL1nfB^VYCP9EW0Rn&o5Fh~nK;hrKi4)*Wm;k}R1qcuTz?-l^0)Pn+004"
-        "j>00961Gav{c00jU50ssI22mk>8gb5HJOn?Lg00a;KAOM<x0RR99073vj5D)+W0F)sB0R#d706-7`K>z?6z`yxZC"
-        "cv980Sbs27ytl(w_ySV0TUzu00<F)1ONagKoJ1|LI4Q}00;m8006v66CePX0s{a52mk~C05~B6gaDBM0DuGlKmb4"
-        "hA_#~800BT400000000Pp2@pgOzyJUM000040ssMl00000AV2{CKmY&$000C401yBGAOHXWAOJuF0C*E8zyN#!LI"
-        "MB~AOL^?X$}Mk2p|9u000Oe0003%0s;^QAOZjY0000203<>aAP^7$0R#X60000WfB*^rNdN!<KmY&+000310000W"
-        "000625C8xG1ONm8upt5f0097i1OR9O1ONd700;np0000000000fB*sr3jhE}0ssIo001xm0099"
-    ),
-    "iq2_s": (
-        "|KGoVQ~%BTHfP?%FHlAN`~T<L{BQr}P51(B!UT9<|4k7%FWQ6%5Jp1)fZ*S~f7j;!`!{dEmMH@!!29-Z-h_YiCQN"
-        "`fVFCnz-{MUe0B^zs1Rx|pAOHZ~*Etde&WST&0z}Xf00a6qZ^8s<6DCjqFaZJr08j=@00?jb002M$f&d^G!2kPyr"
-        "p^2FZ{CD?(k2Xm|L@<t3IFCzoB(ga1PDO(&6^+r-h>Gd2uy$g006vy|K<(&H*dlOXcH!20Pt_#gbDB_On?Aj0tEm"
-        "7;7yna0l)+Z002Nh000P}d($RJfHz?R1OyTw5C9Nu!UPBaCO`xP0s;U400c|`00a;OfB*mh00062fOuQxMH#Sf-h"
-        "c^M2TT9};9tB66W~pl01?0h3;+N?8886=hyf6Q00002FbEL)<V~0WWxzxL046{H0D#_v2@nWOfB*nc1ONmC0GL1l"
-        "000aCPyhe`00008P(@Av01^NMAOJvu1^^n+1PA~SNI(Dp000000ssIA2mk;O000Oe02mekKmY*"
-    ),
-    "iq1": (
-        "RV5UKpaMcs2t_fdh9HWf8VD*N6opU}f*?diB^3pr0)ilj7yt-@paUwPh`Xu^kg5v+A^-}ijDnyDKv4)qA&7ub6hc"
-        "u5iZBS6pa_5}2t^?jg&;^mRR~1^EW)55iY5RmB&e#Q2;#2@2q-83paMcDswg0+fFKH+2)VkbAj+<ZqOPhseCz7Ey"
-        "Mhk5BD%`c4w3>Q03sl$in<Dd0tf&qO5mb9A|NZG0D(Y(s){HGA^{YIP!)n82}L1Pg`fxmBd9tcgn}ScLQx2!APAL"
-        "E6ap#;xTu1FphyBB2!f($q5>$ZDhP!j2!b#OML+;WAryt6076j!MFA;-0E&Vt2%#_(1yB@%C<sL%6onuH0wAg?03"
-        "Z^vimoWAx}mD5Z~%e|2m&Y~0)zm907!tK>aZ%R!XS&fBI??wi;HfklCUbOa*K*Y3@RW<gg_{YDhR3|$jqW5qOY2u"
-        "=%@k!0stzghyWmfpo^lSD7v74f-(xazPP&n>!P45q6mr#DC(jBp)vvt`lRaK?<=S-jlO>C`uBgo=6$-}Y5OPtzb5"
-        "(;>EVhZ5URcogsKR#s0)Iw|GFgUgMb8LENJqm3ZyFl0xAdy;;Iq=0)i?ErXb0JiI9RQ0HOelfD-_M2nYadimIx+0"
-        ";ax-pvnS(YnLw2vgr_l5H70TC>7DA1ON(x0E&Vj2mzrWf~q;XA~J-a34j;?ilSlyffPhh07W6Jf>0DfQ3$FaD5{4"
-        "F5-JEqAru9m2trW^MFAiJpg^J`0Ehqxq6lh=Zn&zdfB+y0g5t;`AqYfJ6hcu6iXat*P!xs=2&yV7fB*_YQ3ypLr~"
-        "ptDLQx3fAc%qr7=kJYs-miju!{l;DykqTf`F<DC<rJ3sfYq1puP(zxCn~6OR}#2x}^B7svuG*Xttm*=70(UC<r2I"
-        "Vt^nD0;;Mjs_LStprQx}5Fnt6A^?I807W4bg`f&RQ3ypLsRjT_ssae501ypC6oM!SMIjUg00@GDtnwfL0062AC<?"
-        "kD>Y@Swf=CG{=@bAFOGQxtMFFS+P!vK@2#6#Ih$sp`2mnO^6a}CHKv4)q0R"
-    ),
-}
-
-
-def entries(fmt: str) -> np.ndarray:
-    """Return the grid of `fmt`: uint8 [entries, 8], digits."""
-    name = "iq1" if fmt.startswith("iq1") else fmt
-    bits = np.unpackbits(
-        np.frombuffer(base64.b85decode(_CHOSEN[name]), np.uint8), bitorder="little"
-    )
-    numbers = np.flatnonzero(bits) * (1 if name == "iq1" else 2)
-    return (numbers[:, None] // 3 ** np.arange(8) % 3).astype(np.uint8)
-
-
-def words(k: Kernel, fmt: str) -> Ptr:
-    """Return the grid as constants of the kernel: two int32 of four bytes for each entry."""
-    return grids.constants(k, f"grid_{fmt}", entries(fmt).view("<i4").reshape(-1).tolist())
 
 
 def half_float(fmt: str, block: Ptr) -> Value:
@@ -96,8 +30,7 @@ def indices(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
         for index, signs in zip(*_eights(fmt, block, sub), strict=True):
             for half in range(2):
                 four = (signs >> (4 * half)) & 15
-                # Four copies, seven bits apart: bit i lands on bit 0 of byte i.
-                spread = ((four * 0x00204081) & 0x01010101) << 2
+                spread = grids.spread(four, 2)
                 groups.append(grid.load(index * 2 + half) | spread)
         out.append(groups)
     return out
@@ -108,19 +41,19 @@ def _eights(fmt: str, block: Ptr, sub: int) -> tuple[list[Value], list[Value]]:
     if fmt == "iq2_xxs":
         word = block.at(6 + 8 * sub).cast(i32).load()
         sevens = [(word >> (7 * n)) & 0x7F for n in range(4)]
-        return [_byte(block, 2 + 8 * sub + n) for n in range(4)], [_even(s) for s in sevens]
+        return [grids.byte(block, 2 + 8 * sub + n) for n in range(4)], [_even(s) for s in sevens]
     if fmt == "iq2_xs":
         both = [_word(block, 2 + 8 * sub + 2 * n) for n in range(4)]
         return [b & 511 for b in both], [_even(b >> 9) for b in both]
-    low = [_byte(block, (0 if fmt == "iq1_m" else 2) + 4 * sub + n) for n in range(4)]
+    low = [grids.byte(block, (0 if fmt == "iq1_m" else 2) + 4 * sub + n) for n in range(4)]
     if fmt == "iq2_s":
-        tops = [(_byte(block, 66 + sub) >> (2 * n)) & 3 for n in range(4)]
-        signs = [_byte(block, 34 + 4 * sub + n) for n in range(4)]
+        tops = [(grids.byte(block, 66 + sub) >> (2 * n)) & 3 for n in range(4)]
+        signs = [grids.byte(block, 34 + 4 * sub + n) for n in range(4)]
     elif fmt == "iq1_s":
         high = _word(block, 34 + 2 * sub)
         tops, signs = [(high >> (3 * n)) & 7 for n in range(4)], [(high >> 15) * 255] * 4
     else:
-        fours = [_byte(block, 32 + 2 * sub + n // 2) >> (4 * (n % 2)) for n in range(4)]
+        fours = [grids.byte(block, 32 + 2 * sub + n // 2) >> (4 * (n % 2)) for n in range(4)]
         tops, signs = [four & 7 for four in fours], [((four >> 3) & 1) * 255 for four in fours]
     return [a | (b << 8) for a, b in zip(low, tops, strict=True)], signs
 
@@ -134,17 +67,13 @@ def scales(fmt: str, block: Ptr) -> list[Value]:
     if fmt == "iq1_m":
         both = [_word(block, 48 + n // 2 * 2) >> (6 * (n % 2)) for n in range(8)]
         return [(b & 7) | ((b & 56) << 1) for b in both]
-    return [_byte(block, (66 if fmt == "iq2_xs" else 74) + n) for n in range(8)]
+    return [grids.byte(block, (66 if fmt == "iq2_xs" else 74) + n) for n in range(8)]
 
 
 def halves(fmt: str, packed: Value) -> list[Value]:
     """Unpack an int32 of `scales` to 2 s + 1: of an activation block or of its halves."""
     low = ((packed & 15) << 1) | 1
     return [low, ((packed >> 4) << 1) | 1] if fmt in PAIRED else [low]
-
-
-def _byte(block: Ptr, at: int) -> Value:
-    return block.at(at).load().to(i32, signed=False)
 
 
 def _word(block: Ptr, at: int) -> Value:
@@ -190,7 +119,7 @@ def reference(fmt: str, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         index, signs = low | (fours & 7).astype(np.uint16) << 8, np.repeat(fours >> 3, 8, axis=1)
         threes = _words(data[:, 48:])[..., None] >> np.array([0, 3, 6, 9], np.uint16) & 7
         packed = threes.reshape(-1, 8, 2) @ np.array([1, 16], np.uint16)
-    digits = entries(fmt)[index.reshape(len(data), 32)].reshape(-1, 256)
+    digits = grids.entries(fmt)[index.reshape(len(data), 32)].reshape(-1, 256)
     return packed.astype(np.uint8), digits | (signs.reshape(-1, 256) << 2).astype(np.uint8)
 
 

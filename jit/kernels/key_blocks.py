@@ -24,17 +24,15 @@ UNROLL = 4
 
 @dataclass(frozen=True, slots=True)
 class KeyBlock:
-    """The keys of a block that are buffered.
-
-    Attributes:
-        words: int32 of a key; rows: int32 [lanes, words], each key in the row of its lane.
-        held: how many there are, all of consecutive positions.
-    """
+    """The keys of a block that are buffered."""
 
     k: Kernel
     words: int
+    """int32 of a key."""
     rows: Ptr
+    """int32 [lanes, words], each key in the row of its lane."""
     held: Var
+    """How many there are, all of consecutive positions."""
 
     @classmethod
     def empty(cls, k: Kernel, words: int) -> KeyBlock:

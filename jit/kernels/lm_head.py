@@ -11,7 +11,7 @@ import numpy as np
 
 from ..simd import I64, F32s, I8s, I32s, I64s, Kernel, Ptr, Value, f32, i64, kernel
 from .activations import BLOCK_BYTES
-from .gemm_dispatch import tile_gemm
+from .gemm import tile_gemm
 from .panels import FORMATS
 
 
@@ -37,7 +37,7 @@ def gemm_selected(
     `count[0]` is the number of rows, `out` float32 [rows, out_stride]: a panel's products go to its
     own columns, the others stay as they are. `panels` has one entry more than there are units: the
     panel to look ahead to. x_bytes: bytes of a row, for float formats. scratch: each thread's own;
-    tile, max_single_tile: as `gemm_quant` has them.
+    tile, max_single_tile: as for `tile_gemm`.
     """
     form = FORMATS[fmt]
     panel_bytes = form.panel_bytes(blocks, k.lanes)

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..simd import F32, I64, F32s, I8s, I32s, I64s, Kernel, Ptr, Value, f32, i32, i64, kernel
 from .epilogue import Epilogue
-from .gemm_dispatch import tile_gemm
+from .gemm import tile_gemm
 from .mathlib import exp, sigmoid
 from .panels import FORMATS
 
@@ -289,7 +289,7 @@ def gemm_experts(
     weights: the panels of all experts, `units_each` an expert. Pair p takes row p // share of x
     (rows of `x_bytes` bytes, prepared as the format asks) and gives row p of out. active, starts,
     pairs as `group` writes them; `active` has one entry more than there are. scratch: each
-    thread's own; tile, max_single_tile: as `gemm_quant` has them.
+    thread's own; tile, max_single_tile: as for `tile_gemm`.
     """
     panel_bytes = FORMATS[fmt].panel_bytes(blocks, k.lanes)
     product = tile_gemm(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)

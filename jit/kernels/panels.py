@@ -29,6 +29,7 @@ for a fused gate/up pair the halves are gate rows and up rows, so one tile holds
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,7 +39,9 @@ from ..simd import I64, I8s, I32s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, k
 from ..targets import CpuTarget
 from .activations import ActivationFormat, group_of
 from .codebook import TABLES
+from .grids import spread
 from .grids8 import EIGHTS, PAIRED, half_float, half_float_reference
+from .mathlib import f16_to_f32
 from .panels_k import pack_block as pack_block_k
 from .panels_k import reference as pack_reference_k
 from .panels_small import GRIDS
@@ -49,27 +52,24 @@ SUM_BASE_BITS = 0x4B400000
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The layout of a weight type in a GGUF file and in panels.
-
-    Attributes:
-        name: lower-case GGML name.
-        block: values along K in one block.
-        file_bytes: bytes of one block of one row in the file.
-        family: which product takes it: ``float``, ``blocks`` (of 32) or ``k`` (K-quants).
-        row_bytes: bytes of one block of one row in a panel; the file's, or a little more.
-        max_q: largest stored weight where they are small and unsigned (``blocks`` only).
-        has_min: whether a block's min is added to its weights, instead of a zero point.
-        scales: byte offsets of a block's fp16 scale and min in the file (of the float itself: 0).
-    """
+    """The layout of a weight type in a GGUF file and in panels."""
 
     name: str
+    """Lower-case GGML name."""
     block: int
+    """Values along K in one block."""
     file_bytes: int
+    """Bytes of one block of one row in the file."""
     family: Literal["float", "blocks", "k"]
+    """Which product takes it: ``float``, ``blocks`` (of 32) or ``k`` (K-quants)."""
     row_bytes: int
+    """Bytes of one block of one row in a panel; the file's, or a little more."""
     max_q: int | None = None
+    """Largest stored weight where they are small and unsigned (``blocks`` only)."""
     has_min: bool = False
+    """Whether a block's min is added to its weights, instead of a zero point."""
     scales: tuple[int, ...] = (0,)
+    """Byte offsets of a block's fp16 scale and min in the file (of the float itself: 0)."""
 
     @property
     def scale_bytes(self) -> int:
@@ -142,7 +142,7 @@ class Format:
         return 128 if whole_bytes and not target.signed_bytes else 0
 
     def sum_base(self, target: CpuTarget) -> int:
-        """Return the initial value of a block's int32 sum: 0, or `SUM_BASE`'s bits (`gemm.py`).
+        """Return a block's initial int32 sum: 0, or `SUM_BASE`'s bits (`gemm_blocks.py`).
 
         With 16 registers there is no room for the offsets that this takes.
         Scales of MXFP4 reach 2^127: an offset would not be finite.
@@ -315,6 +315,16 @@ def _pack_block(
         groups.store(lane + (2 * group + half) * lanes, values.load(group) ^ flip)
 
 
+def load_floats(k: Kernel, fmt: str, data: Ptr, at: Value | int, lanes: int) -> Value:
+    """Load f32, f16 or bf16 values from index `at` on as float32."""
+    if fmt == "f32":
+        return data.cast(f32).load(at, lanes)
+    bits = data.cast(i16).load(at, lanes)
+    if fmt == "f16":
+        return f16_to_f32(k, bits)
+    return (bits.to(i32, signed=False) << 16).bitcast(f32)
+
+
 FACTOR = 128.0  # of a tensor with none of its own: what fp16 and the tables differ by
 
 
@@ -360,9 +370,7 @@ def _by_group(bits: Value) -> Value:
     """Move bit n of an int32 to bit n / 4 of byte n % 4."""
     out = bits & 0
     for group in range(8):
-        four = (bits >> (4 * group)) & 15
-        # Four copies, seven bits apart: bit i lands on bit 0 of byte i.
-        out = out | (((four * 0x00204081) & 0x01010101) << group)
+        out = out | spread((bits >> (4 * group)) & 15, group)
     return out
 
 
@@ -374,64 +382,51 @@ def pack_reference(
     With factors of the rows [panels, bytes].
     """
     form, lanes = FORMATS[fmt], target.lanes
-    rows, row_bytes = first.shape
-    blocks = row_bytes // form.file_bytes
-    panels = -(-rows // step_rows)
+    blocks, panels = first.shape[1] // form.file_bytes, -(-len(first) // step_rows)
     out = np.zeros((panels, blocks, form.panel_block_bytes(lanes)), np.uint8)
-    if form.sub_blocks > 1:
-        return _nvfp4_reference(out, (first, second), lanes, step_rows)
-    for panel in range(panels):
-        for half, source in enumerate((first, second)):
-            for lane in range(lanes):
-                row = panel * step_rows + lane
-                inside = row < len(source)
-                data = source[row if inside else 0].reshape(blocks, form.file_bytes)
-                if not form.quantized:
-                    at = (half * lanes + lane) * form.file_bytes
-                    out[panel, :, at : at + form.file_bytes] = data if inside else 0
-                    continue
-                if form.family == "k":
-                    pack_reference_k(out[panel], data, fmt, lanes, half * lanes + lane, inside)
-                    continue
-                at = half * lanes + lane
-                if fmt == "mxfp4":
-                    out[panel, :, at] = np.maximum(data[:, 0], 1) - 1 if inside else 0
-                at *= 2
-                if fmt != "mxfp4":
-                    out[panel, :, at : at + 2] = data[:, :2] if inside else 0
-                if form.has_min:
-                    out[panel, :, 4 * lanes + at :][:, :2] = data[:, 2:4] if inside else 0
-                if form.has_fifth:
-                    bits = np.unpackbits(data[:, form.head_bytes - 4 :][:, :4], 1, 32, "little")
-                    by_group = bits.reshape(blocks, 8, 4).transpose(0, 2, 1)
-                    packed = np.packbits(by_group, axis=-1, bitorder="little")[..., 0]
-                    first_fifth = 2 * lanes * (form.head_bytes - 4)
-                    out[panel, :, first_fifth + 2 * at :][:, :4] = packed
-                values = data[:, form.head_bytes :]
-                if fmt == "q8_0" and not target.signed_bytes:
-                    values = values ^ 0x80
-                for group in range(values.shape[1] // 4):
-                    at = 2 * lanes * form.head_bytes + ((2 * group + half) * lanes + lane) * 4
-                    out[panel, :, at : at + 4] = values[:, 4 * group : 4 * group + 4]
-    return out
-
-
-def _nvfp4_reference(
-    out: np.ndarray, halves: tuple[np.ndarray, ...], lanes: int, step_rows: int
-) -> np.ndarray:
-    """Pack into out, zeros [panels, blocks, bytes] -> [panels, bytes]."""
-    panels, blocks, _ = out.shape
-    scales = out[..., : 4 * lanes].reshape(panels, blocks, 2, 2, lanes)
-    words = out[..., 4 * lanes :].reshape(panels, blocks, 4, 2, lanes, 4)
-    for half, source in enumerate(halves):
-        pairs = source.reshape(len(source), blocks // 2, 36)
-        scale = np.where(pairs[..., :4] == 0x7F, 0, pairs[..., :4] & 0x7F).reshape(-1, blocks, 2)
-        nibbles = pairs[..., 4:].reshape(-1, blocks, 4, 4)
-        for panel in range(panels):
-            for lane in range(lanes):
-                row = panel * step_rows + lane
-                inside = row < len(source)
-                words[panel, :, :, half, lane] = nibbles[row if inside else 0]
-                scales[panel, :, :, half, lane] = scale[row] if inside else 0
+    numbers = np.arange(panels)[:, None] * step_rows + np.arange(lanes)
+    for half, source in enumerate((first, second)):
+        inside = numbers < len(source)
+        data = source[np.where(inside, numbers, 0)].reshape(panels, lanes, blocks, -1)
+        if form.family == "k":
+            for panel, lane in np.ndindex(panels, lanes):
+                where, known = half * lanes + lane, bool(inside[panel, lane])
+                pack_reference_k(out[panel], data[panel, lane], fmt, lanes, where, known)
+            continue
+        put, known = functools.partial(_put, out, half), inside[..., None, None]
+        if not form.quantized:
+            put(0, (data * known)[..., None, :])
+            continue
+        head, values = data * known, data[..., form.head_bytes :]
+        if fmt == "nvfp4":
+            pairs = data.reshape(panels, lanes, -1, 36)
+            scales = np.where(pairs[..., :4] == 0x7F, 0, pairs[..., :4] & 0x7F)
+            head, values = scales.reshape(panels, lanes, blocks, 2) * known, pairs[..., 4:]
+        elif fmt == "mxfp4":
+            head = (np.maximum(data[..., :1], 1) - 1) * known
+        if fmt in ("nvfp4", "mxfp4"):
+            put(0, head[..., None])
+        else:
+            put(0, head[..., None, :2])
+        if form.has_min:
+            put(4 * lanes, head[..., None, 2:4])
+        if form.has_fifth:
+            fifths = data[..., form.head_bytes - 4 : form.head_bytes]
+            bits = np.unpackbits(fifths, -1, 32, "little").reshape(panels, lanes, blocks, 8, 4)
+            by_group = np.packbits(bits.swapaxes(-1, -2), axis=-1, bitorder="little")
+            put(2 * lanes * (form.head_bytes - 4), by_group.swapaxes(-1, -2))
+        if fmt == "q8_0" and not target.signed_bytes:
+            values = values ^ 0x80
+        put(2 * lanes * form.head_bytes, values.reshape(panels, lanes, blocks, -1, 4))
+    if not form.factor_bytes(lanes):
+        return out
     factors = np.full((panels, 2 * lanes), FACTOR, np.float32).view(np.uint8)
     return np.concatenate([out.reshape(panels, -1), factors], axis=1)
+
+
+def _put(out: np.ndarray, half: int, at: int, values: np.ndarray) -> None:
+    """Store values [panels, lanes, blocks, count, bytes] of a half, from byte `at` of blocks on."""
+    panels, lanes, blocks, count, size = values.shape
+    there = out[:, :, at : at + count * 2 * lanes * size]
+    there = there.reshape(panels, blocks, count, 2, lanes, size)
+    there[:, :, :, half] = values.transpose(0, 2, 3, 1, 4)

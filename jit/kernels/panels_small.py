@@ -59,9 +59,6 @@ def pack_block(  # noqa: C901 - one arm for each format
         """Store `value` as the row's n-th of a part."""
         out.at(at[part]).cast(value.type).store(where + n * 2 * lanes, value)
 
-    def byte(n: int) -> Value:
-        return src.at(n).load().to(i32, signed=False)
-
     def words(start: int) -> Ptr:
         return src.at(start).cast(i32)
 
@@ -84,7 +81,7 @@ def pack_block(  # noqa: C901 - one arm for each format
                 put("quant", 2 * sub + n, a | (b << 2) | (c << 4) | (d << 6))
     elif fmt == "q3_k":
         put("d", 0, src.at(108).cast(i16).load() & keep)
-        scales = q3_scales([byte(96 + n) for n in range(12)])
+        scales = q3_scales([grids.byte(src, 96 + n) for n in range(12)])
         for n in range(8):
             put("scale", n, ((scales[2 * n] & 255) | (scales[2 * n + 1] << 8)).to(i16))
         for sub in range(8):
@@ -97,7 +94,7 @@ def pack_block(  # noqa: C901 - one arm for each format
         put("d", 0, grids8.half_float(fmt, src) & keep)
         for n, scale in enumerate(grids8.scales(fmt, src)):
             put("scale", n, scale.to(i8))
-        for sub, q in enumerate(grids8.indices(fmt, grids8.words(k, fmt), src)):
+        for sub, q in enumerate(grids8.indices(fmt, grids.words(k, fmt), src)):
             put_three_bits(sub, q)
     elif fmt in GRIDS:
         put("d", 0, src.cast(i16).load() & keep)
@@ -109,7 +106,7 @@ def pack_block(  # noqa: C901 - one arm for each format
     else:
         put("d", 0, src.cast(i16).load() & keep)
         high = src.at(2).cast(i16).load().to(i32, signed=False)
-        for n, scale in enumerate(xs_scales(high, [byte(4 + n) for n in range(4)])):
+        for n, scale in enumerate(xs_scales(high, [grids.byte(src, 4 + n) for n in range(4)])):
             put("scale", n, scale.to(i8))
         for n in range(32):
             put("nibble", n, words(8).load(n))
@@ -193,7 +190,7 @@ def reference(put: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> Non
 
 def grid_reference(data: np.ndarray, fmt: str) -> tuple[np.ndarray, np.ndarray]:
     """Unpack uint8 [blocks, file bytes] -> scales uint8 [blocks, 8], indices [blocks, 256]."""
-    grid, qs = np.array(grids.entries(fmt), np.uint8), data[:, 2:66].astype(np.uint16)
+    grid, qs = grids.entries(fmt), data[:, 2:66].astype(np.uint16)
     if fmt == "iq3_s":
         tops = np.unpackbits(data[:, 66:74], axis=1, bitorder="little")
         scales, indices = data[:, 106:], qs | tops.astype(np.uint16) << 8

@@ -53,9 +53,10 @@ def _block(k: Kernel, form: Format, x: Ptr, out: Ptr) -> None:
         scatter(out, form.file_bytes, exponent)
     else:
         scale, quant = _scale(k, form, x)
-        halves = Halves(k, out, form.file_bytes)
         for n, value in enumerate(scale):
-            halves.put(2 * n, value)
+            bits = f32_to_f16(k, value)
+            for lane in range(LANES):
+                out.at(lane * form.file_bytes + 2 * n).cast(i16).store(0, bits.at(lane))
     if form.name == "q8_0":
         with k.range(0, 32) as i:
             scatter(out.at(i + 2), form.file_bytes, quant(x.load(i * LANES, LANES)))
@@ -154,19 +155,6 @@ def scatter(out: Ptr, stride: int, values: Value) -> None:
     small = values.to(i8)
     for lane in range(values.lanes):
         out.store(lane * stride, small.at(lane) if values.lanes > 1 else small)
-
-
-class Halves:
-    """Writes one fp16 for each lane."""
-
-    def __init__(self, k: Kernel, out: Ptr, stride: int) -> None:
-        self.k, self.out, self.stride = k, out, stride
-
-    def put(self, at: int, values: Value) -> None:
-        """Store values float32 [lanes], each to byte `at` of its own block."""
-        bits = f32_to_f16(self.k, values)
-        for lane in range(values.lanes):
-            self.out.at(lane * self.stride + at).cast(i16).store(0, bits.at(lane))
 
 
 def reference(rows: np.ndarray, fmt: str) -> np.ndarray:

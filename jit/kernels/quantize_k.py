@@ -21,10 +21,10 @@ gives the same bytes on every target. `quantize_store.py` has the types and lays
 
 from __future__ import annotations
 
-from ..simd import I64, F32s, I8s, Kernel, Ptr, Value, f32, kernel
+from ..simd import I64, F32s, I8s, Kernel, Ptr, Value, Var, f32, kernel
 from .mathlib import f16_to_f32, f32_to_f16
 from .quantize import extremes, farthest, transpose
-from .quantize_store import KTYPES, STEPS, STORE, KType
+from .quantize_store import KTYPES, STEPS, STORE, Found, KType
 
 ROUNDS, REFITS = 2, 2
 TINY = 1e-20  # a scale below this is none: fp16 could not hold it, and 1 / scale must be finite
@@ -115,6 +115,12 @@ def _inverse(value: Value) -> Value:
     return (value.abs() > TINY).select(1.0 / value, 0.0)
 
 
+def _keep(better: Value, *found: tuple[Var, Value]) -> None:
+    """Set each variable to what was found, in the lanes where that is better."""
+    for best, value in found:
+        best.set(better.select(value, best.value))
+
+
 def _steps(k: Kernel, grids: Ptr, body) -> None:
     with k.range(0, STEPS, name="grid") as n:
         body(grids.load(n))
@@ -130,7 +136,7 @@ def _with_min(k: Kernel, form: KType, s: _Search, out: Ptr) -> None:
     big_b = _between(b * _inverse(e).splat(s.lanes), 0, form.mins)
     d, e = _refit_min(k, form, s, big_a, big_b, d, e)
     s.keep(_quants_min(form, big_a * d.splat(s.lanes), big_b * e.splat(s.lanes)))
-    STORE[form.nbytes](k, form, s.quant, out, (big_a, big_b), (d, e))
+    STORE[form.nbytes](k, Found(form, s.quant, (big_a, big_b), (d, e)), out)
 
 
 def _quants_min(form: KType, a: Value, b: Value):
@@ -168,10 +174,7 @@ def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[Value, Value]:
         a_error = a * (a * qq_sum - 2.0 * qx_sum)
         b_error = b * (b * w_sum + 2.0 * wx_sum)
         error = a_error + b_error - (a + a) * b * q_sum
-        better = error < best_error.value
-        best_error.set(better.select(error, best_error.value))
-        best_a.set(better.select(a, best_a.value))
-        best_b.set(better.select(b, best_b.value))
+        _keep(error < best_error.value, (best_error, error), (best_a, a), (best_b, b))
 
     def grid(steps: Value) -> None:
         per_step = per_width * steps.splat(s.lanes)
@@ -211,10 +214,7 @@ def _refit_min(
         new_d = _as_half(k, (bb * ax - ab * bx) * per_det)
         new_e = _as_half(k, (ab * ax - aa * bx) * per_det)
         error = error_of(new_d, new_e)
-        better = error < best.value
-        best.set(better.select(error, best.value))
-        best_d.set(better.select(new_d, best_d.value))
-        best_e.set(better.select(new_e, best_e.value))
+        _keep(error < best.value, (best, error), (best_d, new_d), (best_e, new_e))
     return best_d.value, best_e.value
 
 
@@ -232,7 +232,7 @@ def _without_min(k: Kernel, form: KType, s: _Search, out: Ptr) -> None:
     d = _refit_plain(k, form, s, big_a, d)
     make = _quants_plain(form, big_a * d.splat(s.lanes))
     s.keep(lambda x: make(x) + float(form.middle))
-    STORE[form.nbytes](k, form, s.quant, out, (big_a,), (d,))
+    STORE[form.nbytes](k, Found(form, s.quant, (big_a,), (d,)), out)
 
 
 def _quants_plain(form: KType, a: Value):
@@ -255,9 +255,7 @@ def _search_plain(k: Kernel, form: KType, s: _Search) -> Value:
         qq_sum, qx_sum = s.sums(terms, 2)
         a = qx_sum * _inverse(qq_sum)
         gain = qx_sum * a
-        better = gain > best_gain.value
-        best_gain.set(better.select(gain, best_gain.value))
-        best_a.set(better.select(a, best_a.value))
+        _keep(gain > best_gain.value, (best_gain, gain), (best_a, a))
 
     def grid(steps: Value) -> None:
         # The farthest weight goes to the negative end.
@@ -292,9 +290,7 @@ def _refit_plain(k: Kernel, form: KType, s: _Search, big_a: Value, d: Value) -> 
         aa, ax = (total.hsum() for total in s.sums(terms, 2))
         new_d = _as_half(k, ax * _inverse(aa))
         error = error_of(new_d)
-        better = error < best.value
-        best.set(better.select(error, best.value))
-        best_d.set(better.select(new_d, best_d.value))
+        _keep(error < best.value, (best, error), (best_d, new_d))
     return best_d.value
 
 

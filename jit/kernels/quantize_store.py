@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..simd import Kernel, Ptr, Value, i16, i32
 from .mathlib import f32_to_f16
@@ -14,19 +17,18 @@ STEPS = 16  # grids that are tried for a sub-block
 
 @dataclass(frozen=True, slots=True)
 class KType:
-    """A K-quant as its quantizer sees it.
-
-    Attributes:
-        size: weights of a sub-block; max_q: largest q (from 0, or from -(max_q + 1) / 2).
-        scales: largest scale; mins: largest min, 0 where there are none and scales are signed.
-        nbytes: bytes of a super-block.
-    """
+    """A K-quant as its quantizer sees it."""
 
     size: int
+    """Weights of a sub-block."""
     max_q: int
+    """Largest q (from 0, or from -(max_q + 1) / 2)."""
     scales: int
+    """Largest scale."""
     mins: int
+    """Largest min, 0 where there are none and scales are signed."""
     nbytes: int
+    """Bytes of a super-block."""
 
     @property
     def lanes(self) -> int:
@@ -54,37 +56,38 @@ KTYPES = {
     "q6_k": KType(16, 63, 128, 0, 210),
 }
 
-Quant = Callable[
-    [Value], Value
-]  # where in q, lanes on -> the q of a weight of each sub-block, as float32
-Values = Sequence[Value]
+
+class Found(NamedTuple):
+    """What was found for a super-block, whose sub-blocks are the lanes; all as float32."""
+
+    form: KType
+    quant: Callable[[Value], Value]
+    """Loads the q of a weight of each sub-block, from that many values on."""
+    whole: Sequence[Value]
+    """The integer scales, and mins if there are any."""
+    halves: Sequence[Value]
+    """What these are multiplied by: fp16 values."""
 
 
 def _store_half(k: Kernel, out: Ptr, at: int, value: Value) -> None:
     out.at(at).cast(i16).store(0, f32_to_f16(k, value))
 
 
-def _lanes_of(value: Value, order: Iterable[int]) -> Value:
-    return value.shuffle(list(order))
-
-
-def _store_q45(
-    k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
-) -> None:
+def _store_q45(k: Kernel, found: Found, out: Ptr) -> None:
     """Store Q4_K or Q5_K: d, e, 12 bytes of six-bit scales and mins, (fifth bits,) nibbles."""
-    for n, value in enumerate(halves):
+    for n, value in enumerate(found.halves):
         _store_half(k, out, 2 * n, value)
-    a, b = (v.to(i32) for v in whole)
+    a, b = (v.to(i32) for v in found.whole)
     (a_low, a_high), (b_low, b_high) = a.halves(), b.halves()
     scatter(out.at(4), 1, a_low | (a_high >> 4) << 6)
     scatter(out.at(8), 1, b_low | (b_high >> 4) << 6)
     scatter(out.at(12), 1, (a_high & 15) | (b_high & 15) << 4)
-    nibbles = 48 if form.max_q == 31 else 16
+    nibbles = 48 if found.form.max_q == 31 else 16
     with k.range(0, 32, name="store") as i:
-        q = quant(i * 8).to(i32)
-        low, high = _lanes_of(q, range(0, 8, 2)), _lanes_of(q, range(1, 8, 2))
+        q = found.quant(i * 8).to(i32)
+        low, high = q.shuffle(range(0, 8, 2)), q.shuffle(range(1, 8, 2))
         scatter(out.at(i + nibbles), 32, (low & 15) | (high & 15) << 4)
-        if form.max_q == 31:
+        if found.form.max_q == 31:
             bits = (q >> 4) << k.iota(8)
             scatter(out.at(i + 16), 1, bits.fold(lambda one, other: one | other))
 
@@ -95,59 +98,49 @@ def _quarters(q: Value, shift: int) -> Value:
     Weight 128 half + 32 quarter + 16 part + i is in lane (half, quarter, part), byte 32 half +
     16 part + i of a file's pairs of bits.
     """
-    total = None
-    for quarter in range(4):
-        lanes = [8 * half + 2 * quarter + part for half in range(2) for part in range(2)]
-        piece = _lanes_of(q, lanes) << (shift * quarter)
-        total = piece if total is None else total | piece
-    assert total is not None
-    return total
+    lanes = [8 * half + part for half in range(2) for part in range(2)]
+    quarters = (q.shuffle([lane + 2 * n for lane in lanes]) << (shift * n) for n in range(4))
+    return functools.reduce(operator.or_, quarters)
 
 
-def _store_q6(
-    k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
-) -> None:
+def _store_q6(k: Kernel, found: Found, out: Ptr) -> None:
     """Store Q6_K: low nibbles, high pairs of bits, int8 scales, d."""
     with k.range(0, 16, name="store") as i:
-        q = quant(i * 16).to(i32)
+        q = found.quant(i * 16).to(i32)
         first = [8 * half + 2 * quarter + part
                  for half in range(2) for quarter in range(2) for part in range(2)]  # fmt: skip
-        low, high = _lanes_of(q, first), _lanes_of(q, [lane + 4 for lane in first])
+        low, high = q.shuffle(first), q.shuffle([lane + 4 for lane in first])
         scatter(out.at(i), 16, (low & 15) | (high & 15) << 4)
         scatter(out.at(i + 128), 16, _quarters(q >> 4, 2))
-    scatter(out.at(192), 1, whole[0].to(i32))
-    _store_half(k, out, 208, halves[0])
+    scatter(out.at(192), 1, found.whole[0].to(i32))
+    _store_half(k, out, 208, found.halves[0])
 
 
-def _store_q3(
-    k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
-) -> None:
+def _store_q3(k: Kernel, found: Found, out: Ptr) -> None:
     """Store Q3_K: third bits, pairs of low bits, 12 bytes of six-bit scales, d."""
     with k.range(0, 16, name="store") as i:
-        q = quant(i * 16).to(i32)
+        q = found.quant(i * 16).to(i32)
         third = q >> 2
         for part in range(2):
             lanes = [2 * n + part for n in range(8)]
-            bits = _lanes_of(third, lanes) << k.iota(8)
+            bits = third.shuffle(lanes) << k.iota(8)
             scatter(out.at(i + 16 * part), 1, bits.fold(lambda one, other: one | other))
         scatter(out.at(i + 32), 16, _quarters(q & 3, 2))
-    a = whole[0].to(i32) + 32
+    a = found.whole[0].to(i32) + 32
     low, high = a.halves()
     scatter(out.at(96), 1, (low & 15) | (high & 15) << 4)
     tops = a >> 4
-    parts = [_lanes_of(tops, range(4 * n, 4 * n + 4)) << (2 * n) for n in range(4)]
+    parts = [tops.shuffle(range(4 * n, 4 * n + 4)) << (2 * n) for n in range(4)]
     scatter(out.at(104), 1, parts[0] | parts[1] | parts[2] | parts[3])
-    _store_half(k, out, 108, halves[0])
+    _store_half(k, out, 108, found.halves[0])
 
 
-def _store_q2(
-    k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
-) -> None:
+def _store_q2(k: Kernel, found: Found, out: Ptr) -> None:
     """Store Q2_K: 16 bytes of scales and mins, pairs of bits, d, e."""
-    scatter(out, 1, whole[0].to(i32) | whole[1].to(i32) << 4)
+    scatter(out, 1, found.whole[0].to(i32) | found.whole[1].to(i32) << 4)
     with k.range(0, 16, name="store") as i:
-        scatter(out.at(i + 16), 16, _quarters(quant(i * 16).to(i32), 2))
-    for n, value in enumerate(halves):
+        scatter(out.at(i + 16), 16, _quarters(found.quant(i * 16).to(i32), 2))
+    for n, value in enumerate(found.halves):
         _store_half(k, out, 80 + 2 * n, value)
 
 

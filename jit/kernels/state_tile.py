@@ -46,15 +46,12 @@ def decay(k: Kernel, exponent: Value) -> Value:
 
 
 class StateTile:
-    """One tile, and the loop over its rows.
-
-    Attributes:
-        source, target: int64 addresses that the tile is read from and left at.
-    """
+    """One tile, and the loop over its rows."""
 
     def __init__(self, k: Kernel, depth: int, source: Value, target: Value) -> None:
         self.k, self.depth = k, depth
         self.source, self.target = source, target
+        """int64 addresses that the tile is read from and left at."""
         self._lanes = lanes_of(k)
         self._chains = max(1, _CHAINS // len(columns(k)))
         assert depth % self._chains == 0, depth
@@ -80,8 +77,10 @@ class StateTile:
         if recalls:
             now, before = key(k.i64(0)), k.pointer(self.source, f32)
             with k.range(0, self.depth, step=self._chains, name="recall") as i:
-                self._each(i, lambda row, at, sums: self._add(
-                    sums, now.splat(row, lanes), before.load(at, lanes)), memory)  # fmt: skip
+                for c in range(self._chains):
+                    for n, column in enumerate(columns(k)):
+                        row, at = i + c, (i + c) * WIDTH + column
+                        self._add(memory[n][c], now.splat(row, lanes), before.load(at, lanes))
         with k.range(0, tokens, name="token") as t:
             a = decay(t).splat(lanes)
             d = added(t, [total * a for total in self._totals(memory)] if recalls else [])
@@ -104,13 +103,6 @@ class StateTile:
                         if next_row is not None:
                             self._add(memory[n][c], next_row, s)
             write(t, self._totals(out))
-
-    def _each(
-        self, i: Value, do: Callable[[Value, Value, Var], None], sums: list[list[Var]]
-    ) -> None:
-        for c in range(self._chains):
-            for n, column in enumerate(columns(self.k)):
-                do(i + c, (i + c) * WIDTH + column, sums[n][c])
 
     def _add(self, total: Var, a: Value, b: Value) -> None:
         total.set(self.k.fma(a, b, total.value))

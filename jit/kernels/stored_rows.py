@@ -12,6 +12,7 @@ from ..dot import to_bf16_bits
 from ..simd import I64, F32s, I64s, Kernel, Ptr, Value, f32, i16, i32, kernel
 from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
 from .kvcache import PAGE
+from .rope import to_bf16
 
 ROW_BYTES = 2  # of each value
 
@@ -64,6 +65,4 @@ def rows_before(
 
 def reference(x: np.ndarray) -> np.ndarray:
     """Shift float32 [positions, width]: each position gets the row of the one before."""
-    bits = x.astype(np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-    return np.concatenate([np.zeros_like(x[:1]), rounded.view(np.float32)[:-1]])
+    return np.concatenate([np.zeros_like(x[:1]), to_bf16(x)[:-1]])

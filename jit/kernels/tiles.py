@@ -104,35 +104,16 @@ def for_numbered_tiles(
                 body(first, size_here, TileIndex(n, tiles))
 
 
-def for_unpacked_tiles(
-    k: Kernel,
-    count: Value,
-    many: int,
-    max_tile: int,
-    body: Callable[[Value, int, TileIndex, Ptr | None], None],
-    unpack: Callable[[], Ptr],
-    max_single_tile: int,
-) -> None:
-    """Tile as `for_numbered_tiles`; from `many` tokens on unpacked, in tiles of `max_tile`."""
-    with k.if_(count < many):
-        single = min(max_single_tile, many - 1)
-        for_numbered_tiles(k, count, max_tile, lambda f, n, at: body(f, n, at, None), 1, single)
-    with k.if_(count >= many):
-        panel = unpack()
-        min_tile = min(n // -(-n // max_tile) for n in range(many, many + max_tile * max_tile))
-        for_numbered_tiles(k, count, max_tile, lambda f, n, at: body(f, n, at, panel), min_tile)
-
-
 class PanelTile(ABC):
     """The register tile of one format of weights; `blocks`: of a panel, along K."""
 
-    def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
+    def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int | Value) -> None:
         self.k, self.fmt, self.blocks, self.lanes = k, fmt, blocks, k.lanes
         self.epilogue: Epilogue = epilogue
 
-    @abstractmethod
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
-        """Unpack a panel's weights to bytes, for all tiles to read."""
+        """Unpack a panel's weights to bytes, for all tiles to read; floats never are."""
+        raise NotImplementedError(self.fmt)
 
     @abstractmethod
     def products(
@@ -157,58 +138,16 @@ class PanelTile(ABC):
 
 
 class SuperTile(PanelTile):
-    """The tile of a format whose blocks have 256 values of each row (`panels_k.py`).
-
-    Attributes:
-        at: where the parts of a panel's block begin.
-        share: a block is asked for in eight pieces of so many bytes, one with each activation block
-            that meets it.
-    """
+    """The tile of a format whose blocks have 256 values of each row (`panels_k.py`)."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
         super().__init__(k, fmt, epilogue, blocks)
         self.at = offsets(fmt, k.lanes)
+        """Where the parts of a panel's block begin."""
         self.share = -(-self.at["end"] // (8 * LINE)) * LINE
+        """A block is asked for in eight pieces of so many bytes, one with each activation block
+        that meets it."""
 
     def _half_floats(self, data: Ptr, part: str, half: int) -> Value:
         bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)
         return f16_to_f32(self.k, bits)
-
-
-def panel_product(
-    k: Kernel,
-    tile: PanelTile,
-    scratch: Ptr,
-    *,
-    max_tile: int,
-    unpack_from: int,
-    max_single_tile: int,
-    silent: int | None = None,
-) -> TileGemm:
-    """Return the product in tiles of at most `max_tile` tokens.
-
-    unpack_from: tokens from which a panel is unpacked into `scratch`; 0: it never is. silent:
-    tokens up to which nothing is prefetched; None: every pass prefetches.
-    """
-    max_single_tile = max_single_tile or single_tile_tokens(k.target)
-
-    def product(
-        panel: Ptr, following: Value, count: Value, pointers: RowPointers, unit: Value
-    ) -> None:
-        def one(
-            first: Value, tokens: int, tile_index: TileIndex, unpacked: Ptr | None = None
-        ) -> None:
-            enabled = None if silent is None else count > silent
-            prefetcher = Prefetcher(k, panel, following, tile_index, enabled)
-            tile.emit(panel, prefetcher, *pointers(first, tokens), unit, unpacked)
-
-        def unpack() -> Ptr:
-            tile.unpack(panel, scratch)
-            return scratch
-
-        if unpack_from:
-            for_unpacked_tiles(k, count, unpack_from, max_tile, one, unpack, max_single_tile)
-        else:
-            for_numbered_tiles(k, count, max_tile, one, max_single_tile=max_single_tile)
-
-    return product

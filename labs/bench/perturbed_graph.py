@@ -43,7 +43,7 @@ Perturbation = Literal["", "control", "memory", "compute", "dispatch"]
 PIECE = 1 << 20  # bytes of a piece for each thread: it is near when it is read again
 FEW = 3.0  # tokens of an expert below which half of them cannot be left out
 # Which argument is the number of tokens.
-_COUNT = {"gemm_quant": 4, "gemm_k": 4, "gemm_amx": 5, "gemm_float": 6, "gemm_selected": 5}
+_COUNT = {"gemm_quant": 4, "gemm_amx": 5, "gemm_float": 6, "gemm_selected": 5}
 
 
 def perturbed(session: Session, name: Perturbation, tokens: int) -> Plan[PerturbedGraph]:

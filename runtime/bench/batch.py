@@ -34,26 +34,23 @@ if TYPE_CHECKING:
 
 @dataclass
 class Batched:
-    """The measurements of one batch size.
-
-    Attributes:
-        batch, prompt, generate: sequences, and tokens of each.
-        shared: tokens of the prompt that are the same in all sequences; these are not timed.
-        prompt_s, decode_s: seconds of each round.
-        apart_s: of decodes of which every sequence reads what is shared by itself.
-        forecasts: of its shared passes.
-        theirs: seconds of prompts and decodes of each round of another engine, by its settings.
-    """
+    """The measurements of one batch size."""
 
     batch: int
     prompt: int
     generate: int
+    """Sequences, and tokens of each."""
     shared: int = 0
+    """Tokens of the prompt that are the same in all sequences; these are not timed."""
     prompt_s: list[float] = field(default_factory=list)
     decode_s: list[float] = field(default_factory=list)
+    """Seconds of each round."""
     apart_s: list[float] = field(default_factory=list)
+    """Seconds of decodes of which every sequence reads what is shared by itself."""
     forecasts: Forecasts = field(default_factory=Forecasts)
+    """Of its shared passes."""
     theirs: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """Seconds of prompts and decodes of each round of another engine, by its settings."""
 
     @property
     def their_rates(self) -> tuple[float, float]:

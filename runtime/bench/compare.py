@@ -37,13 +37,7 @@ INSTALL = (
 
 
 class Baseline(Closing):
-    """The baseline's process.
-
-    Attributes:
-        name: engine and version; system: what it says about its build.
-        settings: the settings to try; the best one of each row counts.
-        idle_cpu_s: CPU seconds that it has spent while it was our turn.
-    """
+    """The baseline's process."""
 
     def __init__(self, python: str | Path, script: Path = SCRIPT) -> None:
         """Start `script` with the interpreter `python`.
@@ -53,8 +47,12 @@ class Baseline(Closing):
         """
         self._python = str(python)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
-        self.name, self.system, self.settings = "", "", []
+        self.name, self.system = "", ""
+        """Engine and version, and what it says about its build."""
+        self.settings: list[str] = []
+        """The settings to try; the best one of each row counts."""
         self.idle_cpu_s = 0.0
+        """CPU seconds that it has spent while it was our turn."""
         try:
             self._process = subprocess.Popen(
                 [self._python, str(script)],

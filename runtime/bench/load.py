@@ -39,17 +39,14 @@ class Job:
 
 @dataclass
 class Load:
-    """A server's results for all agents.
-
-    Attributes:
-        work: what was asked.
-        seconds: from the first agent's beginning to the last one's end, pauses included.
-        jobs: one for each agent.
-    """
+    """A server's results for all agents."""
 
     work: Work
+    """What was asked."""
     seconds: float = 0.0
+    """From the first agent's beginning to the last one's end, pauses included."""
     jobs: list[Job] = field(default_factory=list)
+    """One for each agent."""
 
     @property
     def replies(self) -> list[Reply]:

@@ -24,27 +24,23 @@ SILENCE_S = 600.0  # after which a server is given up
 
 @dataclass(slots=True)
 class Reply:
-    """The result of one request.
-
-    Attributes:
-        asked, ended: when, by `time.perf_counter`.
-        times: of each piece of text or of a call.
-        text: all of it.
-        prompt, cached, written: tokens, as the server counts them; where it does not, each piece is
-            one that was written.
-        finish: why it ended.
-        error: what failed, else empty.
-    """
+    """The result of one request."""
 
     asked: float
     ended: float = 0.0
+    """When, by `time.perf_counter`."""
     times: list[float] = field(default_factory=list)
+    """Of each piece of text or of a call."""
     text: str = ""
+    """All of it."""
     prompt: int = 0
     cached: int = 0
     written: int = 0
+    """Tokens, as the server counts them; where it does not, each piece is one that was written."""
     finish: str = ""
+    """Why it ended."""
     error: str = ""
+    """What failed, else empty."""
 
     @property
     def ttft_s(self) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 
 from ...errors import SettingError
 
@@ -36,26 +35,23 @@ thing whole hear example heard several change answer room sea against top turned
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The amount of work of each agent; deterministic by seed.
-
-    Attributes:
-        agents: how many work at once.
-        turns: replies that each gets.
-        system: words of the system prompt that all have in common.
-        least, most: words of a tool's result; half as many results are twice as long.
-        reply: tokens of each reply; a server that ends one earlier does less.
-        seed: of the texts, and of the server's sampling.
-        pauses: seconds that tools take, one of which is drawn for each.
-    """
+    """The amount of work of each agent; deterministic by seed."""
 
     agents: int
+    """How many work at once."""
     turns: int = 6
+    """Replies that each gets."""
     system: int = 3000
+    """Words of the system prompt that all have in common."""
     least: int = 200
     most: int = 5000
+    """Words of a tool's result; half as many results are twice as long."""
     reply: int = 64
+    """Tokens of each reply; a server that ends one earlier does less."""
     seed: int = 1
+    """Of the texts, and of the server's sampling."""
     pauses: tuple[float, ...] = (0.001,)
+    """Seconds that tools take, one of which is drawn for each."""
 
     def __post_init__(self) -> None:
         for name in ("agents", "turns", "system", "least", "reply"):
@@ -99,9 +95,4 @@ class Work:
 
 
 def _text(chance: random.Random, words: int) -> str:
-    return " ".join(chance.choices(_words(), k=words))
-
-
-@cache
-def _words() -> tuple[str, ...]:
-    return tuple(_WORDS.split())
+    return " ".join(chance.choices(_WORDS.split(), k=words))

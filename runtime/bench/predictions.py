@@ -25,24 +25,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A phase that was predicted, then measured.
-
-    Attributes:
-        expected: with the limits probed just before; what is reached of them as calibrated.
-        kept: with the limits of the calibration's own time.
-        seconds: what was measured, the median of its repeats.
-        bound: what the stamps named.
-        dram_gbps, int8_gops: what was probed just before.
-    """
+    """A phase that was predicted, then measured."""
 
     tokens: int
     start: int
     expected: LatencyEstimate
+    """With the limits probed just before; what is reached of them as calibrated."""
     kept: LatencyEstimate
+    """With the limits of the calibration's own time."""
     seconds: float
+    """What was measured, the median of its repeats."""
     bound: str
+    """What the stamps named."""
     dram_gbps: float = 0.0
     int8_gops: float = 0.0
+    """What was probed just before."""
 
     @property
     def error(self) -> float:

@@ -15,8 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from ...jit.kernels.attention import token_tile
-from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
-from ...jit.kernels.panels import FORMATS
+from ...jit.kernels.kvcache import KVFormat
 from ...jit.targets import TARGETS
 from ..engine.model.model_cost import Sized, size_up
 from ..forward.kv import resident_positions
@@ -30,7 +29,6 @@ from ..synthetic.write import SyntheticModel
 PROMPT = 1000  # tokens of the prompt whose TTFT is told
 CONTEXT = 4096  # tokens in the cache for the second decode speed, and for the memory
 TOGETHER = 8  # sequences of a pass, where more than one is told
-ALIKE = ("llama", "qwen3", "gemma3")  # families whose layers differ in nothing but a window
 FLUENT = 8.0  # tokens a second that a model must write to be a good choice: people read as fast
 YEAR = 12  # months in which models of a size have become much better
 KV: KVFormat = "bf16"
@@ -43,43 +41,37 @@ _CHUNK = 512  # tokens of a pass, as engines choose it as a rule
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The expected speed of a model here.
-
-    Attributes:
-        ttft_s: seconds from a prompt of `PROMPT` tokens to the first token of the answer.
-        decode, decode_deep: tokens a second with an empty cache, and at context `CONTEXT`.
-        together: those of `TOGETHER` sequences in one pass at context `CONTEXT`, added up.
-        basis: whose share of the limits was taken: a calibration's, or the usual one.
-    """
+    """The expected speed of a model here."""
 
     ttft_s: float
+    """Seconds from a prompt of `PROMPT` tokens to the first token of the answer."""
     decode: float
     decode_deep: float
+    """Tokens a second with an empty cache, and at context `CONTEXT`."""
     together: float
+    """Those of `TOGETHER` sequences in one pass at context `CONTEXT`, added up."""
     basis: Literal["calibration", "limits"]
+    """Whose share of the limits was taken: a calibration's, or the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The expected fit and speed of a model here.
-
-    Attributes:
-        parameters: how many weights it has, embeddings and all experts among them.
-        memory: bytes with a cache of `CONTEXT` tokens.
-        fits: whether as much is available.
-        ttft_s: seconds from a prompt of `PROMPT` tokens to the first token of the answer.
-        decode, decode_deep: tokens a second with an empty cache, and at context `CONTEXT`.
-        basis: whose share of the limits was taken: a calibration's, or the usual one.
-    """
+    """The expected fit and speed of a model here."""
 
     model: KnownModel
     parameters: int
+    """How many weights it has, embeddings and all experts among them."""
     memory: int
+    """Bytes with a cache of `CONTEXT` tokens."""
     fits: bool
+    """Whether as much is available."""
     ttft_s: float
+    """Seconds from a prompt of `PROMPT` tokens to the first token of the answer."""
     decode: float
     decode_deep: float
+    """Tokens a second with an empty cache, and at context `CONTEXT`."""
     basis: Literal["calibration", "limits"]
+    """Whose share of the limits was taken: a calibration's, or the usual one."""
 
 
 def reach(
@@ -119,45 +111,11 @@ def _is_good(one: Reach) -> bool:
 
 def cost_of(model: KnownModel, lanes: int, kv: KVFormat = KV) -> ModelCost:
     """Return the cost of a pass, as `Engine.cost` has it on a target of so many lanes."""
-    synthetic = _synthetic(model)
-    if not _alike(model):
-        return sized(synthetic, lanes, kv).cost
-    shape = synthetic.shape
-    head = "token_embd.weight" if shape.tied else "output.weight"
-    weights, packed = {"body": 0, "experts": 0, "head": 0}, {"body": 0, "experts": 0, "head": 0}
-    for name, dims, kind in synthetic.tensors():
-        outside = not name.startswith("blk.") and name != head
-        if outside or len(dims) < 2:
-            continue
-        part = "head" if name == head else "experts" if "_exps" in name else "body"
-        *copies, rows, depth = dims
-        form, each = FORMATS[kind.name.lower()], copies[0] if copies else 1
-        panels = -(-rows // (2 * lanes))
-        weights[part] += each * rows * depth
-        packed[part] += each * panels * form.panel_bytes(depth // form.block, lanes)
-    windowed = sum((layer + 1) % 6 != 0 for layer in range(shape.layers)) if shape.window else 0
-    return ModelCost(
-        layers=shape.layers,
-        heads=shape.heads,
-        head_dim=shape.head_dim,
-        body_weights=weights["body"],
-        head_weights=weights["head"],
-        body_bytes=packed["body"],
-        head_bytes=packed["head"],
-        kv_bytes=page_bytes(kv, shape.layers, shape.kv_heads, shape.head_dim) / PAGE,
-        quantized=True,
-        expert_weights=weights["experts"],
-        expert_bytes=packed["experts"],
-        experts=shape.experts,
-        experts_used=shape.experts_used,
-        windows=(shape.window,) * windowed,
-        kv_heads=shape.kv_heads,
-        int8_cache=kv == "q8",
-    )
+    return sized(_synthetic(model), lanes, kv).cost
 
 
 def sized(model: SyntheticModel, lanes: int, kv: KVFormat = KV) -> Sized:
-    """Return the sizes from a header without weights: layers may differ."""
+    """Return the sizes from a header without weights."""
     from ..gguf.open import open_gguf
 
     target = next(one for one in TARGETS.values() if one.lanes == lanes)
@@ -215,20 +173,14 @@ def speed(cost: ModelCost, machine: MachineProfile) -> Speed:
 
 
 def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
-    lanes, synthetic = TARGETS[machine.target].lanes, _synthetic(model)
-    if _alike(model):
-        cost, state = cost_of(model, lanes), 0
-        weights = cost.body_bytes + cost.expert_bytes + cost.head_bytes
-        window, near = max(cost.windows, default=0), len(cost.windows) / cost.layers
-    else:
-        one = sized(synthetic, lanes)
-        cost, state, weights = one.cost, one.state, one.packed
-        window, near = one.layout.window, one.layout.near_share
-    cached = round(resident_positions(CONTEXT, window, near) * cost.kv_bytes)
+    synthetic = _synthetic(model)
+    one = sized(synthetic, TARGETS[machine.target].lanes)
+    resident = resident_positions(CONTEXT, one.layout.window, one.layout.near_share)
+    cached = round(resident * one.cost.kv_bytes)
     # The vocabulary, and in mixtures that `synthetic:` does not have, wider types.
     more = max(0, model.nbytes - synthetic.nbytes())
-    memory = weights + more + cached + state + _OVERHEAD
-    found = speed(cost, machine)
+    memory = one.packed + more + cached + one.state + _OVERHEAD
+    found = speed(one.cost, machine)
     return Reach(
         model=model,
         parameters=_parameters(model),
@@ -247,10 +199,6 @@ def _synthetic(model: KnownModel) -> SyntheticModel:
 
 def _parameters(model: KnownModel) -> int:
     return sum(math.prod(dims) for _, dims, _ in _synthetic(model).tensors())
-
-
-def _alike(model: KnownModel) -> bool:
-    return model.shape.family in ALIKE
 
 
 def _month(date: str) -> int:

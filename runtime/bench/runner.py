@@ -57,21 +57,18 @@ def cases(prompts: Sequence[int], generates: Sequence[int], depths: Sequence[int
 
 @dataclass(frozen=True)
 class Result:
-    """The times of one case, in seconds, one for each repetition.
-
-    Attributes:
-        limits: this machine's limits around each repetition.
-        least: the least seconds that those allowed each repetition.
-        bound: what that least time is spent on: ``compute``, or the level that is read.
-        spent: by `PARTS`, the median share of the threads' time.
-    """
+    """The times of one case, in seconds, one for each repetition."""
 
     case: Case
     seconds: tuple[float, ...]
     limits: tuple[MachineProfile, ...] = ()
+    """This machine's limits around each repetition."""
     least: tuple[float, ...] = ()
+    """The least seconds that those allowed each repetition."""
     bound: str = ""
+    """What that least time is spent on: ``compute``, or the level that is read."""
     spent: Mapping[str, float] = field(default_factory=dict)
+    """By `PARTS`, the median share of the threads' time."""
 
     @property
     def rates(self) -> list[float]:

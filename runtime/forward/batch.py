@@ -11,17 +11,14 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """Consecutive tokens of one sequence.
-
-    Attributes:
-        table: the page table of its KV cache, as `KVCache.table` names it; positions up to the last
-            row's have pages that this sequence may write.
-        start: position of the first token.
-        ids: the tokens.
-        outputs: how many of the last ones want logits.
-    """
+    """Consecutive tokens of one sequence."""
 
     table: int
+    """The page table of its KV cache, as `KVCache.table` names it; positions up to the last row's
+    have pages that this sequence may write."""
     start: int
+    """Position of the first token."""
     ids: Sequence[int]
+    """The tokens."""
     outputs: int = 0
+    """How many of the last ones want logits."""

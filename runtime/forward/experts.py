@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...jit.compile import spec
-from ...jit.kernels import gemm_dispatch, moe
+from ...jit.kernels import gemm, moe
 from ...jit.kernels.activations import BLOCK_BYTES
 from ...jit.kernels.epilogue import Epilogue
 from ...jit.pool import aligned
@@ -29,39 +29,34 @@ LINE = 16  # float32 of a cache line
 
 @dataclass(frozen=True, slots=True)
 class RoutingSpec:
-    """The selection and weighting of a token's experts: see `jit/kernels/moe.py`.
-
-    Attributes:
-        used: experts of one token.
-        gating: how scores become likelihoods; normalized: whether weights have the sum 1.
-        scale: what weights are multiplied by then.
-        groups, groups_used: equal groups of experts, and how many of them are chosen from.
-    """
+    """The selection and weighting of a token's experts: see `jit/kernels/moe.py`."""
 
     used: int
+    """Experts of one token."""
     gating: moe.Gating = "softmax"
+    """How scores become likelihoods."""
     normalized: bool = True
+    """Whether weights have the sum 1."""
     scale: float = 1.0
+    """What weights are multiplied by then."""
     groups: int = 1
     groups_used: int = 1
+    """Equal groups of experts, and how many of them are chosen from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """The assignment of pairs (token, slot) to experts, as `jit/kernels/moe.py` has it.
-
-    Attributes:
-        used: experts of one token.
-        ids, weights: int32 and float32 [tokens, used].
-        lists: active experts, where the pairs of each start, the pairs.
-        units: int64 [3], of the GEMMs by gate_up and by down; then the distinct experts.
-    """
+    """The assignment of pairs (token, slot) to experts, as `jit/kernels/moe.py` has it."""
 
     used: int
+    """Experts of one token."""
     ids: np.ndarray | PerThread
     weights: np.ndarray | PerThread
+    """int32 and float32 [tokens, used]."""
     lists: tuple[np.ndarray | PerThread, np.ndarray, np.ndarray]
+    """Active experts, where the pairs of each start, the pairs."""
     units: np.ndarray
+    """int64 [3], of the GEMMs by gate_up and by down; then the distinct experts."""
 
 
 def route(
@@ -119,19 +114,15 @@ def _choose(
     unread = np.zeros(1, np.float32)
     extra = [unread if values is None else values for values in given.values()]
     used, max_pairs = how.used, g.max_tokens * how.used
-    if g.decode:
-        mine = (
-            g.memory(f"{name}.ids", 1, used + 1, np.int32, replicated=True),
-            g.memory(f"{name}.weights", 1, used, replicated=True),
-        )
-        args = [scores.data, scores.stride, *mine, *extra, float(how.scale)]
-        g.tape.op(name, kernel, args, g.units(TOKENS), mode=REPLICATED, barrier=False)
-        return mine
-    ids = g.buffers.get(f"{name}.ids", max_pairs, 1, np.int32)
-    weights = g.buffers.get(f"{name}.weights", max_pairs, 1)
-    args = [scores.data, scores.stride, ids, weights, *extra, float(how.scale)]
-    g.tape.op(name, kernel, args, g.units(TOKENS), mode=DYNAMIC, chunk=8)
-    return ids, weights
+    id_shape, weight_shape = ((1, used + 1), (1, used)) if g.decode else ((max_pairs, 1),) * 2
+    found = (
+        g.memory(f"{name}.ids", *id_shape, np.int32, replicated=g.decode),
+        g.memory(f"{name}.weights", *weight_shape, replicated=g.decode),
+    )
+    args = [scores.data, scores.stride, *found, *extra, float(how.scale)]
+    mode, chunk = (REPLICATED, 1) if g.decode else (DYNAMIC, 8)
+    g.tape.op(name, kernel, args, g.units(TOKENS), mode=mode, chunk=chunk, barrier=not g.decode)
+    return found
 
 
 def gated(
@@ -196,39 +187,30 @@ def add(
     to: Routing,
     name: str,
     biases: np.ndarray | None = None,
-) -> None:
-    """Add each token's weighted sum of w y over experts to x; biases: float32 [experts, width]."""
-    _sum(g, x, w, y, to, name, biases, add=True)
-
-
-def total(g: GraphBuilder, w: Matrix, y: QuantizedActivation, to: Routing, name: str) -> Activation:
-    """Return the weighted sum of w y over each token's experts."""
-    out = g.row(f"{name}_total", w.rows)
-    _sum(g, out, w, y, to, name, None, add=False)
-    return out
-
-
-def _sum(
-    g: GraphBuilder,
-    x: Activation,
-    w: Matrix,
-    y: QuantizedActivation,
-    to: Routing,
-    name: str,
-    biases: np.ndarray | None,
     *,
-    add: bool,
+    fresh: bool = False,
 ) -> None:
+    """Add each token's weighted sum of w y over experts to x; biases: float32 [experts, width].
+
+    fresh: x is that sum, whatever it was.
+    """
     out = g.row(f"{name}_each", w.rows, to.used)
     _gemm(g, name, w, y, out, to, "store", to.units[1:2], share=1)
     lanes = g.target.lanes
     width = -(-x.width // lanes) * lanes
-    form: dict[str, Any] = {} if add else {"add": False}
+    form: dict[str, Any] = {"add": False} if fresh else {}
     if biases is not None:
         form["biased"], width = True, biases.shape[1]
     unread = np.zeros(1, np.float32) if biases is None else biases
     args = [x.data, out.data, to.weights, x.stride, out.stride, width, to.ids, unread]
     g.tape.op(f"{name}_sum", spec(moe.combine, used=to.used, **form), args, g.units(TOKENS))
+
+
+def total(g: GraphBuilder, w: Matrix, y: QuantizedActivation, to: Routing, name: str) -> Activation:
+    """Return the weighted sum of w y over each token's experts."""
+    out = g.row(f"{name}_total", w.rows)
+    add(g, out, w, y, to, name, fresh=True)
+    return out
 
 
 def by_head(g: GraphBuilder, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
@@ -276,7 +258,7 @@ def _gemm(
     form = w.format
     rows = x.forms[w.activation(g.target)]
     x_bytes = w.depth // 32 * BLOCK_BYTES if form.quantized else 4 * rows.stride
-    needs = gemm_dispatch.scratch_bytes(form.name, w.depth, g.target)
+    needs = gemm.scratch_bytes(form.name, w.depth, g.target)
     args = [w.panels, rows.data, out.data, x_bytes, out.stride, w.units, *to.lists,
             g.scratch("unpack", needs)]  # fmt: skip
     sizes = {"fmt": form.name, "epilogue": epilogue, "blocks": w.blocks, "share": share,

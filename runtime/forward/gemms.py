@@ -13,9 +13,6 @@ from ...jit.kernels import (
     activations,
     gemm,
     gemm_amx,
-    gemm_dispatch,
-    gemm_float,
-    gemm_k,
     lm_head,
 )
 from ...jit.kernels.epilogue import Epilogue
@@ -146,7 +143,7 @@ class GemmBuilder(PassDescriptor):
         sizes: dict[str, Any] = {"fmt": form.name, "epilogue": epilogue}
         if form.family == "float":
             sizes |= {name: n for name, n in self.register_tiles.items() if name == "tile"}
-            kernel = spec(gemm_float.gemm_float, **sizes)
+            kernel = spec(gemm.gemm_float, **sizes)
             args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
         else:
             sizes |= {"blocks": w.blocks, **self.register_tiles}
@@ -156,9 +153,8 @@ class GemmBuilder(PassDescriptor):
                 args.insert(2, rows.tiles)
                 args.append(self.scratch("tiles", gemm_amx.scratch_bytes(self.max_tokens)))
             else:
-                blocks32 = form.family == "blocks"
-                kernel = spec(gemm.gemm_quant if blocks32 else gemm_k.gemm_k, **sizes)
-                size = gemm_dispatch.scratch_bytes(form.name, w.depth, self.target)
+                kernel = spec(gemm.gemm_quant, **sizes)
+                size = gemm.scratch_bytes(form.name, w.depth, self.target)
                 args.append(self.scratch("unpack", size))
         self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
 
@@ -176,7 +172,7 @@ class GemmBuilder(PassDescriptor):
         """Add the GEMM with the output head, over the panels that the pass selects."""
         form = w.format
         rows = x.forms[w.activation(self.target)]
-        scratch = gemm_dispatch.scratch_bytes(form.name, w.depth, self.target)
+        scratch = gemm.scratch_bytes(form.name, w.depth, self.target)
         args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUTPUTS),
                 self.panels, self.scratch("unpack", scratch)]  # fmt: skip
         sizes = {"fmt": form.name, "blocks": w.blocks}

@@ -10,14 +10,11 @@ from .tensors import Activation
 
 
 class HiddenGraph(GraphBuilder):
-    """A graph that ends with the output norm: hidden states in place of logits.
-
-    Attributes:
-        hidden: float32 [max_tokens, padded width], of the rows of the last pass; valid while its
-            caller has the engine's lock.
-    """
+    """A graph that ends with the output norm: hidden states in place of logits."""
 
     hidden: np.ndarray
+    """float32 [max_tokens, padded width], of the rows of the last pass; valid while its caller has
+    the engine's lock."""
 
     def logits(
         self,

@@ -36,38 +36,30 @@ _VERSIONS = count()
 SLACK = PAGE  # positions behind a window that stay: a text is cut back by a few tokens now and then
 
 
+@dataclass(slots=True, eq=False)
 class Page:
-    """Keys and values of 256 positions, in all layers.
+    """Keys and values of 256 positions, in all layers."""
 
-    Attributes:
-        data: uint8 [page_bytes]; on a cache line.
-        nbytes: memory that it takes.
-        refcount: how many caches, and places of the prefix cache, have it.
-        viewers: how many of them still want the layers with windows; whole: whether they are there.
-        writer: the table of the cache that may fill it up; 0: none.
-        fixed: its first positions, which others rely on.
-    """
+    data: np.ndarray
+    """uint8 [page_bytes]; on a cache line."""
+    nbytes: int
+    """Memory that it takes."""
+    writer: int
+    """The table of the cache that may fill it up; 0: none."""
+    _layout: KVLayout
+    refcount: int = 1
+    """How many caches, and places of the prefix cache, have it."""
+    viewers: int = 1
+    """How many of them still want the layers with windows."""
+    whole: bool = field(init=False)
+    """Whether these layers are there."""
+    fixed: int = 0
+    """Its first positions, which others rely on."""
 
-    __slots__ = (
-        "_layout",
-        "data",
-        "fixed",
-        "nbytes",
-        "refcount",
-        "viewers",
-        "whole",
-        "writer",
-    )  # fmt: skip
-
-    def __init__(self, data: np.ndarray, nbytes: int, writer: int, layout: KVLayout) -> None:
-        self.data = data
-        self.nbytes = nbytes
-        self.refcount = self.viewers = 1
-        self.whole = len(data) == layout.page_bytes
-        self.writer, self.fixed = writer, 0
-        self._layout = layout
+    def __post_init__(self) -> None:
+        self.whole = len(self.data) == self._layout.page_bytes
         with COUNTING:
-            layout.memory.used += nbytes
+            self._layout.memory.used += self.nbytes
 
     def share(self, positions: int, *, views: bool = True) -> None:
         """Add a reference to its first positions; `views`: in layers with windows, too."""
@@ -131,27 +123,24 @@ class Page:
 
 @dataclass(frozen=True)
 class KVLayout:
-    """The layout of a model's pages.
-
-    Attributes:
-        format: ``bf16``, ``q8`` or ``f32``.
-        shapes: of each layer's heads; None: it has no keys and values of its own.
-        tables: rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2].
-        capacity: positions that a sequence may have, a multiple of 256.
-        memory: what all pages of this layout take.
-        windows: positions that a token sees in each layer; 0: all. None given: all in all.
-        states: what layers with a recurrence have instead; None: there are none.
-        row_width: values of the row that passes store with each position (`stored_rows.py`).
-    """
+    """The layout of a model's pages."""
 
     format: KVFormat
+    """``bf16``, ``q8`` or ``f32``."""
     shapes: Sequence[HeadShape | None]
+    """Of each layer's heads; None: it has no keys and values of its own."""
     capacity: int
+    """Positions that a sequence may have, a multiple of 256."""
     tables: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+    """Rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2]."""
     memory: KVMemory = field(default_factory=KVMemory)
+    """What all pages of this layout take."""
     windows: tuple[int, ...] = ()
+    """Positions that a token sees in each layer; 0: all. None given: all in all."""
     states: StateLayout | None = None
+    """What layers with a recurrence have instead; None: there are none."""
     row_width: int = 0
+    """Values of the row that passes store with each position (`stored_rows.py`)."""
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -219,30 +208,27 @@ class KVLayout:
 
 
 class KVCache:
-    """The pages of one sequence, and their table.
-
-    Attributes:
-        format: ``bf16``, ``q8`` or ``f32``.
-        capacity: positions the table has room for, a multiple of 256.
-        pages: int64 [capacity / 256], addresses that kernels read.
-        table: where `pages` is, as a pass names it: its distance from `BASE` in entries.
-        state: what the sequence has in layers with a recurrence; None where there are none.
-        version: another number for every cache, and whenever pages change in its table.
-    """
+    """The pages of one sequence, and their table."""
 
     def __init__(self, layout: KVLayout, context: int) -> None:
         self.version = next(_VERSIONS)
+        """Another number for every cache, and whenever pages change in its table."""
         self.layout = layout
         self.format: KVFormat = layout.format
+        """``bf16``, ``q8`` or ``f32``."""
         self.capacity = -(-context // PAGE) * PAGE
+        """Positions the table has room for, a multiple of 256."""
         self.page_bytes = layout.page_bytes
         self.bytes_per_position = layout.position_bytes
         table = aligned(STATE_ENTRIES + max(8, self.capacity // PAGE), np.int64)
         self.pages = table[STATE_ENTRIES:]
+        """int64 [capacity / 256], addresses that kernels read."""
         self.state = None
+        """What the sequence has in layers with a recurrence; None where there are none."""
         if layout.states is not None:
             self.state = SequenceState(layout.states, table, layout.memory)
         self.table = (self.pages.ctypes.data - BASE.ctypes.data) // 8
+        """Where `pages` is, as a pass names it: its distance from `BASE` in entries."""
         self._held: list[Page] = []
         self._first = [0]  # page whose layers with windows it wants
         weakref.finalize(self, _release, self._held, self._first, self.table).atexit = False

@@ -32,17 +32,14 @@ class Spare:
 
 @dataclass(slots=True)
 class KVMemory:
-    """Memory of all pages of an engine.
-
-    Attributes:
-        used: bytes that pages take, those of several owners once.
-        promised: bytes of the pages of a pass that is about to begin: nobody else may have them.
-        budget: what they should take at most; None: no matter.
-    """
+    """Memory of all pages of an engine."""
 
     used: int = 0
+    """Bytes that pages take, those of several owners once."""
     promised: int = 0
+    """Bytes of the pages of a pass that is about to begin: nobody else may have them."""
     budget: int | None = None
+    """What they should take at most; None: no matter."""
     _spares: list[Spare] = field(default_factory=list)  # for the next pages, the first one first
 
     def take(self, nbytes: int) -> Arena:

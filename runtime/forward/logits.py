@@ -45,28 +45,26 @@ def greedy(logits: np.ndarray, mask: np.ndarray | None) -> int:
 
 
 class OutputBuffers:
-    """Buffers of the output: logits of a pass, a grammar's mask for each, the chosen tokens.
-
-    Attributes:
-        logits: float32 [ROWS, stride], of the rows that wanted them, in their order.
-        masks: uint32 [ROWS, words], a bit for each allowed token; use_mask: which of them count.
-        hidden: float32 [ROWS, padded width], the last layer's state of the same rows, where there
-            is something that drafts from it; else without columns.
-        tokens: int64 [ROWS], what was chosen; -1 where nothing could be. `chosen`: the same, to
-            be read one by one.
-    """
+    """Buffers of the output: logits of a pass, a grammar's mask for each, the chosen tokens."""
 
     def __init__(self, n_vocab: int, rows: int = ROWS) -> None:
         self.n_vocab = n_vocab
         step = 32 * argmax.PARTS
         self.hidden = np.empty((rows, 0), np.float32)
+        """float32 [ROWS, padded width], the last layer's state of the rows of `logits`, where there
+        is something that drafts from it; else without columns."""
         self.logits = aligned((rows, -(-n_vocab // step) * step), np.float32)
+        """float32 [ROWS, stride], of the rows that wanted them, in their order."""
         self.masks = aligned((rows, -(-n_vocab // 512) * 16 + 16), np.uint32)
+        """uint32 [ROWS, words], a bit for each allowed token."""
         self.use_mask = aligned(rows, np.int64)
+        """Which masks count."""
         self._use = self.use_mask.data  # a number of its own at a third of numpy's price
         self.best = aligned((rows, argmax.PARTS), np.float32)
         self.where = aligned((rows, argmax.PARTS), np.int64)
         self.tokens = aligned(rows, np.int64)
+        """int64 [ROWS], what was chosen; -1 where nothing could be. `chosen`: the same, to be read
+        one by one."""
         self.chosen = self.tokens.data
         self.zero, self.first, self.parts, self.count = (aligned(8, np.int64)[:1] for _ in range(4))
         self.one, self.all_parts = np.array([1], np.int64), np.array([argmax.PARTS], np.int64)

@@ -23,17 +23,15 @@ from .tensors import Activation
 
 @dataclass(frozen=True, slots=True)
 class ShortConv:
-    """A causal convolution of each channel.
-
-    Attributes:
-        weight: float32 [taps, channels]; bias: float32 [channels], if there is one.
-        gated: whether its input has the parts B, C and x of LFM2.
-    """
+    """A causal convolution of each channel."""
 
     weight: np.ndarray
+    """float32 [taps, channels]."""
     bias: np.ndarray | None = None
+    """float32 [channels], if there is one."""
     activation: bool = False
     gated: bool = False
+    """Whether its input has the parts B, C and x of LFM2."""
 
     @property
     def state_floats(self) -> int:
@@ -61,12 +59,7 @@ class ShortConv:
 
 @dataclass(frozen=True, slots=True)
 class DeltaRule:
-    """The gated delta rule of one layer, behind its convolution: see `jit/kernels/delta_rule.py`.
-
-    Attributes:
-        a, dt: float32 [value_heads]; norm: float32 [value_dim].
-        offset: values of the layer's state before S.
-    """
+    """The gated delta rule of a layer, behind its convolution: see `jit/kernels/delta_rule.py`."""
 
     key_heads: int
     value_heads: int
@@ -74,8 +67,11 @@ class DeltaRule:
     value_dim: int
     a: np.ndarray
     dt: np.ndarray
+    """float32 [value_heads]."""
     norm: np.ndarray
+    """float32 [value_dim]."""
     offset: int
+    """Values of the layer's state before S."""
     tiled: bool = True
     paired: bool = False
 
@@ -111,12 +107,7 @@ _DELTA_SIZES = ("key_heads", "value_heads", "key_dim", "value_dim", "tiled", "pa
 
 @dataclass(frozen=True, slots=True)
 class Mamba2:
-    """Mamba-2 of one layer, behind its convolution: see `jit/kernels/mamba2.py`.
-
-    Attributes:
-        a, dt, skip: A, dt and D: float32 [heads]; norm: float32 [heads * head_dim].
-        offset: values of the layer's state before S.
-    """
+    """Mamba-2 of one layer, behind its convolution: see `jit/kernels/mamba2.py`."""
 
     heads: int
     head_dim: int
@@ -125,8 +116,11 @@ class Mamba2:
     a: np.ndarray
     dt: np.ndarray
     skip: np.ndarray
+    """A, dt and D: float32 [heads]."""
     norm: np.ndarray
+    """float32 [heads * head_dim]."""
     offset: int
+    """Values of the layer's state before S."""
 
     @property
     def state_floats(self) -> int:

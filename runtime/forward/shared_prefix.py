@@ -46,15 +46,12 @@ class Together(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The shared reads of the spans of a pass.
-
-    Attributes:
-        spans: of each.
-        ones: how many spans of one row read together, and what they do on the average.
-    """
+    """The shared reads of the spans of a pass."""
 
     spans: Sequence[Together]
+    """The shared reads of each span."""
     ones: tuple[int, Together]
+    """How many spans of one row read together, and what they do on the average."""
 
 
 ALONE = Together()

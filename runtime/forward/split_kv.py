@@ -31,11 +31,7 @@ MAX_BYTES = 64 << 20  # of parts' results; reserved at once, touched as the KV l
 
 
 class SplitKVGraph(GraphBuilder):
-    """A graph whose attention splits the KV cache over threads, as Flash-Decoding does.
-
-    Attributes:
-        max_rows: part rows (a token's head in a chunk) for whose results there is memory.
-    """
+    """A graph whose attention splits the KV cache over threads, as Flash-Decoding does."""
 
     parts_shared_out = True
 
@@ -44,6 +40,7 @@ class SplitKVGraph(GraphBuilder):
         chunks = self.kv.capacity // PAGE
         min_rows = self.max_tokens * self.heads.heads
         self.max_rows = max(min_rows, min(chunks * min_rows, MAX_BYTES // (self.heads.out_dim * 4)))
+        """Part rows (a token's head in a chunk) for whose results there is memory."""
         self._max_entries = chunks * self.max_tokens
         # Entries and which count their number is, by heads and window.
         self._parts: dict[tuple[HeadShape, int], tuple[np.ndarray, int]] = {}

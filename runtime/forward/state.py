@@ -50,19 +50,16 @@ class CopyMemory:
 
 @dataclass(frozen=True, slots=True)
 class StateLayout:
-    """The offset of each layer's part in a state.
-
-    Attributes:
-        offsets: float32 values before the part of a layer, by the number of the layer.
-        floats: values of a whole state.
-        empty: the state before the first token.
-        copies: what copies of states take.
-    """
+    """The offset of each layer's part in a state."""
 
     offsets: dict[int, int]
+    """float32 values before the part of a layer, by the number of the layer."""
     floats: int
+    """Values of a whole state."""
     empty: Checkpoint
+    """The state before the first token."""
     copies: CopyMemory = field(default_factory=CopyMemory)
+    """What copies of states take."""
 
     @classmethod
     def of(cls, sizes: Iterable[tuple[int, int]]) -> StateLayout:
@@ -97,18 +94,15 @@ class Checkpoint:
 
 
 class SequenceState:
-    """The state of one sequence, and the checkpoints it can roll back to.
-
-    Attributes:
-        position: tokens that the state has seen; NOWHERE while a pass changes it.
-        checkpoints: copies, in the order of their positions.
-    """
+    """The state of one sequence, and the checkpoints it can roll back to."""
 
     def __init__(self, layout: StateLayout, table: np.ndarray, memory: Used) -> None:
         """Create the state; table: the page table, int64, whose preceding entries passes read."""
         self.layout, self._memory = layout, memory
         self.position = 0
+        """Tokens that the state has seen; NOWHERE while a pass changes it."""
         self.checkpoints: list[Checkpoint] = []
+        """Copies, in the order of their positions."""
         self._table = table
         self._source = layout.empty  # what the next pass reads, if it is not `_own`
         self._current = False  # whether `_own` is what the next pass reads

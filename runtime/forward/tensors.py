@@ -109,31 +109,28 @@ class Temperature(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
-    """How the heads of a layer attend.
-
-    Attributes:
-        scale: what q k is multiplied by.
-        heads: how many and how wide they are; None: as in most layers.
-        source: the layer whose keys and values it reads in place of its own; None: its own.
-        norm_values: whether values are normed, head by head, without weights.
-        temperature: what queries are multiplied by as positions grow.
-        table: which of the layout's rotary tables; None: positions are not told.
-        adjacent: whether pairs are the dims (2 i, 2 i + 1), as in llama's files, or halves apart.
-        window: positions that a token sees, itself among them; 0: all.
-        cap: c in the bound c tanh(score / c); 0: none.
-        first: the first position that is seen at all.
-    """
+    """How the heads of a layer attend."""
 
     scale: float
+    """What q k is multiplied by."""
     table: int | None = 0
+    """Which of the layout's rotary tables; None: positions are not told."""
     adjacent: bool = False
+    """Whether pairs are the dims (2 i, 2 i + 1), as in llama's files, or halves apart."""
     window: int = 0
+    """Positions that a token sees, itself among them; 0: all."""
     cap: float = 0.0
+    """The c in the bound c tanh(score / c); 0: none."""
     heads: HeadShape | None = None
+    """How many and how wide they are; None: as in most layers."""
     source: int | None = None
+    """The layer whose keys and values it reads in place of its own; None: its own."""
     norm_values: bool = False
+    """Whether values are normed, head by head, without weights."""
     temperature: Temperature | None = None
+    """What queries are multiplied by as positions grow."""
     first: int = 0
+    """The first position that is seen at all."""
 
 
 class Workspace:

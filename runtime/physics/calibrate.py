@@ -26,7 +26,7 @@ from pathlib import Path
 from .calibration import Calibration, busy, load, path_of, save, slowed
 from .calibration_fit import Sample, fastest, fit, steady, together
 from .latency_model import Efficiency, Passes, estimate
-from .machine import RooflineProbe, log
+from .machine import RooflineProbe, log, now
 from .timed_passes import Case, PassTimer
 
 DEPTH = 1024  # positions in the cache for what is measured with a long one
@@ -35,7 +35,6 @@ REPEATS = 9
 QUICK_REPEATS = 3
 LONG_S = 2.0  # of one measurement: one is enough, caches and noise are a small part of it
 RETRY_S = 600.0  # until a calibration that was disturbed is made again
-DATE = "%Y-%m-%dT%H:%M:%SZ"
 CHEAP_S = 0.3  # of passes: a calibration that takes no longer is done unasked
 TRIES = 4  # to measure between two alike, and of a calibration that other work disturbs
 
@@ -181,6 +180,6 @@ def calibrate(
         expert_diversity=spread,
         passes=timer.passes,
         machine=together(machines),
-        date=time.strftime(DATE, time.gmtime()),
+        date=now(),
         steady=min(m.int8_gops for m in machines) / max(m.int8_gops for m in machines),
     )

@@ -26,13 +26,7 @@ BUSY = 0.85  # of the best int8 peak: below it someone else was at work
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A model's efficiency on a machine, and the machine's limits when it was measured.
-
-    Attributes:
-        steady: the lowest arithmetic peak seen meanwhile, over the highest.
-        quick: whether it was measured in a hurry, with few repeats.
-        expert_diversity: how differently tokens choose their experts; see `ModelCost`.
-    """
+    """A model's efficiency on a machine, and the machine's limits when it was measured."""
 
     model: str
     efficiency: Efficiency
@@ -40,8 +34,11 @@ class Calibration:
     machine: MachineProfile
     date: str
     steady: float = 1.0
+    """The lowest arithmetic peak seen meanwhile, over the highest."""
     quick: bool = False
+    """Whether it was measured in a hurry, with few repeats."""
     expert_diversity: float = 1.0
+    """How differently tokens choose their experts; see `ModelCost`."""
 
     def estimate(
         self,
@@ -96,7 +93,7 @@ def path_of(model: ModelCost, machine: MachineProfile, kv: str, folder: Path | N
 
 def save(found: Calibration, path: Path) -> None:
     """Save a calibration; if that fails, it is measured again next time."""
-    save_fields(path, dataclasses.asdict(found))
+    save_fields(path, found)
 
 
 def load(path: Path) -> Calibration | None:
@@ -105,13 +102,5 @@ def load(path: Path) -> Calibration | None:
 
 
 def _of_fields(fields: dict[str, Any]) -> Calibration:
-    return Calibration(
-        model=str(fields["model"]),
-        efficiency=Efficiency(**fields["efficiency"]),
-        passes=Passes(**fields["passes"]),
-        machine=MachineProfile(**fields["machine"]),
-        date=str(fields["date"]),
-        steady=float(fields["steady"]),
-        quick=bool(fields["quick"]),
-        expert_diversity=float(fields["expert_diversity"]),
-    )
+    kinds = {"efficiency": Efficiency, "passes": Passes, "machine": MachineProfile}
+    return Calibration(**fields | {name: kind(**fields[name]) for name, kind in kinds.items()})

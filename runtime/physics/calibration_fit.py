@@ -27,21 +27,19 @@ BEST = 3  # one in so many repeats counts, the fastest: a neighbor only ever add
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One timed prefill, or the mean of a few passes of one token.
-
-    Attributes:
-        tokens, start: of the pass; tokens in the cache before it.
-        parts: seconds that a thread was in products, head, attention and rows, on average.
-        wall_s: seconds from its start to its end.
-        machine: the limits around it; before: those before it alone.
-    """
+    """One timed prefill, or the mean of a few passes of one token."""
 
     tokens: int
     start: int
+    """Tokens of the pass, and in the cache before it."""
     parts: dict[str, float]
+    """Seconds that a thread was in products, head, attention and rows, on average."""
     wall_s: float
+    """Seconds from its start to its end."""
     machine: MachineProfile
+    """The limits around it."""
     before: MachineProfile | None = None
+    """The limits before it alone."""
 
     @property
     def kernel_s(self) -> float:

@@ -40,40 +40,36 @@ Bound = Literal["compute", "memory", "dispatch"]
 
 
 class AttentionLayers(NamedTuple):
-    """A group of layers with the same attention, where layers differ.
-
-    Attributes:
-        layers: how many; width: of all query heads together, on the average of what is multiplied
-            by keys and what values make.
-        kv_bytes: of keys and values that one of them reads for a position, its own or another's.
-        window: positions that a token sees; 0: all.
-    """
+    """A group of layers with the same attention, where layers differ."""
 
     layers: int
+    """How many layers."""
     width: float
+    """Of all query heads together, on the average of what is multiplied by keys and what values
+    make."""
     kv_bytes: float
+    """Of keys and values that one of them reads for a position, its own or another's."""
     window: int
+    """Positions that a token sees; 0: all."""
 
 
 class LayerParts(NamedTuple):
-    """The share of one layer in a pass.
-
-    Attributes:
-        weights, nbytes: of its matrices, experts not counted; sparse: whether it has any.
-        width, kv_bytes, window: as of `AttentionLayers`; 0 where it does not attend.
-        kv_own: bytes that it stores of a position: none where it reads another's.
-        state_bytes, state_flops: as of `ModelCost`.
-    """
+    """The share of one layer in a pass."""
 
     weights: int
     nbytes: int
+    """Of the layer's matrices, experts not counted."""
     sparse: bool = False
+    """Whether it has experts."""
     width: float = 0.0
     kv_bytes: float = 0.0
     window: int = 0
+    """As of `AttentionLayers`; 0 where it does not attend."""
     kv_own: float = 0.0
+    """Bytes that it stores of a position: none where it reads another's."""
     state_bytes: int = 0
     state_flops: int = 0
+    """As of `ModelCost`."""
 
     def scores_flops(self, start: int, tokens: int) -> float:
         """Return the operations of scores as `ModelCost` does."""
@@ -87,48 +83,44 @@ class LayerParts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
-    """The cost model's inputs: sizes of a loaded model.
-
-    Attributes:
-        layers, heads, head_dim: attention's shape.
-        body_weights, head_weights: parameters in the layers' matrices, in the output head.
-        body_bytes, head_bytes: the same in packed bytes.
-        kv_bytes: bytes of KV cache for one position, all layers.
-        quantized: whether products run in int8 (else in float32).
-        int8_cache: whether attention does (else in bf16).
-        kv_heads: heads that the cache has of each layer.
-        expert_weights, expert_bytes: of all experts in all layers; body_… does not count them.
-        experts, experts_used: of one layer, and how many of them a token takes.
-        dense_layers: those that have no experts, in a model that has any.
-        attention: the layers that attend, where they are not all alike; else empty.
-        state_bytes: of a sequence, in layers with a recurrence; a pass reads and writes it once.
-        state_flops: operations of a token with it.
-        windows: positions that a token sees in each layer that has a bound to them.
-        expert_diversity: how differently tokens choose their experts: 1 for each by itself, 0 for
-            all alike.
-    """
+    """The cost model's inputs: sizes of a loaded model."""
 
     layers: int
     heads: int
     head_dim: int
+    """Attention's shape."""
     body_weights: int
     head_weights: int
+    """Parameters in the layers' matrices, in the output head."""
     body_bytes: int
     head_bytes: int
+    """The same in packed bytes."""
     kv_bytes: float
+    """Bytes of KV cache for one position, all layers."""
     quantized: bool
+    """Whether products run in int8 (else in float32)."""
     expert_weights: int = 0
     expert_bytes: int = 0
+    """Of all experts in all layers; body_… does not count them."""
     experts: int = 0
     experts_used: int = 0
+    """Of one layer, and how many of them a token takes."""
     int8_cache: bool = False
+    """Whether attention runs in int8 (else in bf16)."""
     windows: tuple[int, ...] = ()
+    """Positions that a token sees in each layer that has a bound to them."""
     kv_heads: int = 1
+    """Heads that the cache has of each layer."""
     expert_diversity: float = 1.0
+    """How differently tokens choose their experts: 1 for each by itself, 0 for all alike."""
     dense_layers: int = 0
+    """Layers without experts, in a model that has any."""
     attention: tuple[AttentionLayers, ...] = ()
+    """The layers that attend, where they are not all alike; else empty."""
     state_bytes: int = 0
+    """Of a sequence, in layers with a recurrence; a pass reads and writes it once."""
     state_flops: int = 0
+    """Operations of a token with that state."""
 
     @property
     def caches(self) -> int:
@@ -208,29 +200,26 @@ def _capped_sum(start: int, tokens: int, window: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
-    """Counts of one pass, or of several added up.
-
-    Attributes:
-        kv_read_bytes: cached keys and values, each once a pass.
-        kv_again_bytes: what later tiles of tokens read of them again, from a nearer cache.
-        kv_write_bytes: keys and values that the pass adds.
-        state_bytes: states of layers with a recurrence, read once and written once a pass.
-        experts_read: distinct experts in each layer of each pass, added up.
-        unpacked: weights of the layers that passes of more than one token read, once each pass.
-        again_flops: attention of one token, for each tile of tokens but the first.
-    """
+    """Counts of one pass, or of several added up."""
 
     linear_flops: float = 0.0
     attention_flops: float = 0.0
     weight_bytes: float = 0.0
     kv_read_bytes: float = 0.0
+    """Cached keys and values, each once a pass."""
     barriers: float = 0
     experts_read: float = 0.0
+    """Distinct experts in each layer of each pass, added up."""
     kv_again_bytes: float = 0.0
+    """What later tiles of tokens read of them again, from a nearer cache."""
     kv_write_bytes: float = 0.0
+    """Keys and values that the pass adds."""
     unpacked: float = 0.0
+    """Weights of the layers that passes of more than one token read, once each pass."""
     again_flops: float = 0.0
+    """Attention of one token, for each tile of tokens but the first."""
     state_bytes: float = 0.0
+    """States of layers with a recurrence, read once and written once a pass."""
 
     @property
     def flops(self) -> float:

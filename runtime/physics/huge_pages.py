@@ -7,7 +7,6 @@ has to look for them, it is nothing or less. So both kinds are made, touched and
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned
 from ...jit.tape import CompiledTape, PerThread, Tape
 from ..memory import Arena
-from .machine import load_fields, profile_folder, run_tape, save_fields
+from .machine import load_fields, now, profile_folder, run_tape, save_fields
 from .thread_sweep import machine_id
 
 BYTES = 64 << 20  # of each kind
@@ -34,19 +33,16 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PageGain:
-    """The gain of huge pages. Each time is the best of all rounds: a neighbor only adds.
-
-    Attributes:
-        read_s: seconds to read so many bytes on large pages, and on small ones.
-        touch_s: seconds to touch fresh memory for the first time, likewise.
-        date: when it was measured last.
-        samples: times that it was measured.
-    """
+    """The gain of huge pages. Each time is the best of all rounds: a neighbor only adds."""
 
     read_s: tuple[float, float]
+    """Seconds to read so many bytes on large pages, and on small ones."""
     touch_s: tuple[float, float]
+    """Seconds to touch fresh memory for the first time, likewise."""
     date: str = ""
+    """When it was measured last."""
     samples: int = 1
+    """Times that it was measured."""
     version: int = VERSION
 
     @property
@@ -83,7 +79,7 @@ def page_gain(library: Library, pool: Pool, folder: Path | None = None) -> PageG
     found = measure(library, pool)
     if saved is not None:
         found = saved.merged(found)
-    save_fields(path, dataclasses.asdict(found))
+    save_fields(path, found)
     return found
 
 
@@ -109,7 +105,7 @@ def measure(library: Library, pool: Pool) -> PageGain:
     return PageGain(
         read_s=(min(read[True]), min(read[False])),
         touch_s=(min(touched[True]), min(touched[False])),
-        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        date=now(),
     )
 
 

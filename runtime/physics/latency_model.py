@@ -62,56 +62,44 @@ def _class_width(start: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Measured shares of a machine's limits that a model's kernels reach; defaults are typical.
-
-    Attributes:
-        read, attention_read: share of the read bandwidth, of products and of attention.
-        products, attention: share of the arithmetic peak.
-        extra_tokens: a pass of n tokens, of more than one, costs as much arithmetic as n + so many
-            of a long one: to load and unpack the weights takes the time of these.
-        row_s, decode_rows_s: seconds for what is done to each token beside, in a prefill and in a
-            pass of one token.
-        barrier_s, decode_barrier_s: seconds of one barrier, with dispatch and time stamps of its
-            ops, in a prefill and in a pass of one token.
-        waiting: share of the time in kernels that threads wait for each other.
-    """
+    """Measured shares of a machine's limits that a model's kernels reach; defaults are typical."""
 
     read: float = 0.95
     attention_read: float = 0.8
+    """Shares of the read bandwidth, of products and of attention."""
     products: float = 0.7
     attention: float = 0.75
+    """Shares of the arithmetic peak."""
     extra_tokens: float = 1.0
+    """A pass of n tokens, of more than one, costs as much arithmetic as n + so many of a long one:
+    to load and unpack the weights takes the time of these."""
     row_s: float = 4e-5
     decode_rows_s: float = 1e-5
+    """Seconds for what is done to each token beside, in a prefill and in a pass of one token."""
     barrier_s: float = 8e-7
     decode_barrier_s: float = 5e-7
+    """Seconds of one barrier, with dispatch and time stamps of its ops, in a prefill and in a pass
+    of one token."""
     waiting: float = 0.015
+    """Share of the time in kernels that threads wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """An engine's partition of work into passes.
-
-    Attributes:
-        chunk: most tokens of a pass.
-        tile: tokens that share one read of the cache.
-        decode_barriers, prefill_barriers: of one pass.
-    """
+    """An engine's partition of work into passes."""
 
     chunk: int
+    """Most tokens of a pass."""
     tile: int
+    """Tokens that share one read of the cache."""
     decode_barriers: int
     prefill_barriers: int
+    """Barriers of one pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyEstimate:
-    """Expected seconds of a phase's parts, and its expected bound.
-
-    Attributes:
-        least: the least times that the limits allow.
-        attained: times of arithmetic and of reading alone, at the rates that kernels reach.
-    """
+    """Expected seconds of a phase's parts, and its expected bound."""
 
     tokens: int
     products_s: float
@@ -120,7 +108,9 @@ class LatencyEstimate:
     rows_s: float
     dispatch_s: float
     least: Prediction
+    """The least times that the limits allow."""
     attained: Prediction | None = None
+    """Times of arithmetic and of reading alone, at the rates that kernels reach."""
 
     @property
     def seconds(self) -> float:

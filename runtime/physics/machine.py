@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from ..cgroups import cpu_quota
 from ..files import write_file
 from ..memory import Arena, available_bytes
 from .run_delay import RunDelay
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -58,37 +61,34 @@ log = logging.getLogger("triplepoint.machine")
 
 @dataclass(frozen=True)
 class MachineProfile:
-    """The measured limits of a machine with `threads` threads on one target.
-
-    Attributes:
-        cpu, cores: model name and cores that this process may use.
-        caches: bytes by level: L1 and L2 of one core, L3 as shared.
-        read_gbps: read bandwidth in 10^9 bytes/s by level, all threads together.
-        int8_gops, bf16_gflops, fp32_gflops: arithmetic peaks, 10^9 operations/s.
-        w8a8_gops: the int8 peak of 8-bit weights; 0: it was not measured.
-        barrier_s: one barrier with an empty op, seconds.
-        date: when it was measured last.
-        spread: by probe, how far the slowest repeat was from the best one, 0 for not at all.
-        run_delay: by probe, the share of the time that a thread was ready to run without a core.
-        samples: times that it was measured; each figure is the best of them.
-    """
+    """The measured limits of a machine with `threads` threads on one target."""
 
     cpu: str
     cores: int
+    """Model name and cores that this process may use."""
     target: str
     threads: int
     caches: dict[str, int]
+    """Bytes by level: L1 and L2 of one core, L3 as shared."""
     read_gbps: dict[str, float]
+    """Read bandwidth in 10^9 bytes/s by level, all threads together."""
     int8_gops: float
     fp32_gflops: float
     bf16_gflops: float
+    """Arithmetic peaks, 10^9 operations/s."""
     barrier_s: float
+    """One barrier with an empty op, seconds."""
     date: str = ""
+    """When it was measured last."""
     version: int = VERSION
     spread: dict[str, float] = field(default_factory=dict)
+    """By probe, how far the slowest repeat was from the best one, 0 for not at all."""
     samples: int = 1
+    """Times that it was measured; each figure is the best of them."""
     w8a8_gops: float = 0.0
+    """The int8 peak of 8-bit weights; 0: it was not measured."""
     run_delay: dict[str, float] = field(default_factory=dict)
+    """By probe, the share of the time that a thread was ready to run without a core."""
 
     @cached_property
     def doubtful(self) -> bool:
@@ -224,7 +224,7 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
     The first few calls measure, and more of them while other work disturbs the figures; the best of
     each is kept.
     """
-    path = _path(library, pool, folder)
+    path = _path(str(library.target), pool.threads, folder)
     saved = _read(path)
     if saved is None:
         log.info("measuring this machine's limits (kept for later runs, about 1 s) …")
@@ -235,30 +235,31 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
     best = measure(library, pool)
     if saved is not None:
         best = saved.merged(best)
-    save_fields(path, best.as_dict())
+    save_fields(path, best)
     return best
 
 
 def known(target: str, threads: int, folder: Path | None = None) -> MachineProfile | None:
     """Return the limits measured with so many threads on `target`; None if there are none."""
-    return _read(_path_of(target, threads, folder))
+    return _read(_path(target, threads, folder))
 
 
-def save_fields(path: Path, fields: Mapping[str, object]) -> None:
+def save_fields(path: Path, found: DataclassInstance) -> None:
     """Save a measurement, atomically; if that fails, it is measured again."""
     with contextlib.suppress(OSError):
-        write_file(path, json.dumps(fields, indent=1))
+        write_file(path, json.dumps(dataclasses.asdict(found), indent=1))
+
+
+def now() -> str:
+    """Return the date of a measurement."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def profile_folder() -> Path:
     return user_folder("cache") / "machine"
 
 
-def _path(library: Library, pool: Pool, folder: Path | None) -> Path:
-    return _path_of(str(library.target), pool.threads, folder)
-
-
-def _path_of(target: str, threads: int, folder: Path | None) -> Path:
+def _path(target: str, threads: int, folder: Path | None) -> Path:
     key = f"{platform.node()}|{cpu_name()}|{usable_cores()}|{target}|{threads}|{VERSION}"
     name = f"{target}-{threads}t-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
     return (folder or profile_folder()) / name
@@ -340,9 +341,6 @@ class RooflineProbe:
     A limit that was measured an hour ago says little on a machine with neighbors: a peak moves
     within minutes. The probes stay loaded, so that a sample takes a few hundredths of a second and
     can stand before and after everything that is timed.
-
-    Attributes:
-        samples: every sample taken so far.
     """
 
     def __init__(
@@ -352,6 +350,7 @@ class RooflineProbe:
         peaks: Sequence[microbench.Peak] = ("int8", "w8a8", "fp32"),
     ) -> None:
         self.samples: list[MachineProfile] = []
+        """Every sample taken so far."""
         self._library, self._pool = library, pool
         self._cpu, self._cores, self._caches = cpu_name(), usable_cores(), cache_sizes()
         self._sinks = PerThread([aligned(64, np.uint8) for _ in range(pool.threads)])
@@ -384,7 +383,7 @@ class RooflineProbe:
             fp32_gflops=rates["fp32"],
             bf16_gflops=rates.get("bf16", rates["fp32"]),
             barrier_s=1.0 / found["barrier"][0],
-            date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            date=now(),
             spread={name: round(one[1], 3) for name, one in found.items()},
             run_delay={name: round(one[2], 3) for name, one in found.items()},
         )

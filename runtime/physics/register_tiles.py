@@ -15,9 +15,8 @@ is asked for (`triplepoint doctor --measure`), and a plan is kept by machine, ta
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, CompiledTape, Tape
 from ...jit.targets import CpuTarget
 from ..memory import Arena
-from .machine import load_fields, profile_folder, run_tape, save_fields
+from .machine import load_fields, now, profile_folder, run_tape, save_fields
 from .thread_sweep import machine_id
 
 FASTER = 1.03  # than the usual tile, in each round: what counts as a gain
@@ -46,18 +45,15 @@ SHORT_BYTES, LONG_BYTES = 16 << 20, 1 << 20  # of weights: from memory, and from
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """Tile sizes of the products.
-
-    Attributes:
-        tile, max_single_tile: see above; the second is at least tile.
-        gains: by setting, such as ``tile=8``, how many times as fast it was, round by round.
-        date: when it was measured; "" for the usual plan.
-    """
+    """Tile sizes of the products."""
 
     tile: int
     max_single_tile: int
+    """See above; the second is at least tile."""
     gains: Mapping[str, Sequence[float]]
+    """By setting, such as ``tile=8``, how many times as fast it was, round by round."""
     date: str = ""
+    """When it was measured; "" for the usual plan."""
 
 
 def default(target: CpuTarget) -> TilePlan:
@@ -103,8 +99,7 @@ def measure(library: Library, pool: Pool) -> TilePlan:
     labels = {f"tile={n}": found for n, found in by_tile.items()}
     labels |= {f"max_single_tile={n}": found for n, found in by_whole.items()}
     rounded = {name: [round(gain, 3) for gain in found] for name, found in labels.items()}
-    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return TilePlan(tile, max(tile, best(by_whole, plan.max_single_tile)), rounded, date)
+    return TilePlan(tile, max(tile, best(by_whole, plan.max_single_tile)), rounded, now())
 
 
 class _Bench:
@@ -153,8 +148,7 @@ class _Bench:
 
 def save(found: TilePlan, library: Library, folder: Path | None = None) -> None:
     """Save a plan to the cache; if that fails, the default stays."""
-    path = _path(library, folder)
-    save_fields(path, asdict(found))
+    save_fields(_path(library, folder), found)
 
 
 def load(library: Library, folder: Path | None = None) -> TilePlan | None:

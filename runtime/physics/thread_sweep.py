@@ -17,6 +17,7 @@ from .machine import (
     cpu_name,
     load_fields,
     measure,
+    now,
     profile_folder,
     save_fields,
     usable_cores,
@@ -30,19 +31,16 @@ _MAX_COUNTS = 8  # numbers of threads
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ThreadSweep:
-    """Profiles by number of threads.
-
-    Attributes:
-        machine: what it was measured on, in hex: host, CPU, cores and feature set.
-        profiles: for each number of threads the limits, with the spread of their repeats.
-        left_out: numbers of threads for which there was no time.
-    """
+    """Profiles by number of threads."""
 
     machine: str
+    """What it was measured on, in hex: host, CPU, cores and feature set."""
     date: str
     topology: Topology
     profiles: tuple[MachineProfile, ...]
+    """For each number of threads the limits, with the spread of their repeats."""
     left_out: tuple[int, ...] = ()
+    """Numbers of threads for which there was no time."""
 
 
 def thread_counts(physical: int, usable: int) -> list[int]:
@@ -70,7 +68,7 @@ def sweep(
     at_work = topology()  # the clock rate right after work, not of a sleeping core
     return ThreadSweep(
         machine=machine_id(library),
-        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        date=now(),
         topology=at_work,
         profiles=tuple(found),
         left_out=tuple(todo),
@@ -85,8 +83,7 @@ def machine_id(library: Library) -> str:
 
 def save(found: ThreadSweep, folder: Path | None = None) -> None:
     """Save a sweep to the cache; if that fails, it is only shown."""
-    path = _path(found.machine, folder)
-    save_fields(path, dataclasses.asdict(found))
+    save_fields(_path(found.machine, folder), found)
 
 
 def load(library: Library, folder: Path | None = None) -> ThreadSweep | None:
@@ -96,15 +93,10 @@ def load(library: Library, folder: Path | None = None) -> ThreadSweep | None:
 
 def _of_fields(fields: dict[str, Any]) -> ThreadSweep:
     seen = fields["topology"]
-    seen["mhz"] = tuple(seen["mhz"])
-    seen["huge_page_bytes"] = tuple(seen["huge_page_bytes"])
-    return ThreadSweep(
-        machine=fields["machine"],
-        date=fields["date"],
-        topology=Topology(**seen),
-        profiles=tuple(MachineProfile(**profile) for profile in fields["profiles"]),
-        left_out=tuple(fields["left_out"]),
-    )
+    seen |= {name: tuple(seen[name]) for name in ("mhz", "huge_page_bytes")}
+    fields |= {"topology": Topology(**seen), "left_out": tuple(fields["left_out"])}
+    fields["profiles"] = tuple(MachineProfile(**profile) for profile in fields["profiles"])
+    return ThreadSweep(**fields)
 
 
 def _path(machine: str, folder: Path | None) -> Path:

@@ -48,35 +48,29 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One repetition of a case, every pass of it run by all threads.
-
-    Attributes:
-        seconds: of the case's passes.
-        parts: seconds that a thread was in products, head, attention and rows, on average; of a
-            decode in one of its passes.
-        experts: how many of a layer's experts were used, on average; None where there are none.
-    """
+    """One repetition of a case, every pass of it run by all threads."""
 
     seconds: float
+    """Of the case's passes."""
     parts: Mapping[str, float]
+    """Seconds that a thread was in products, head, attention and rows, on average; of a decode in
+    one of its passes."""
     experts: float | None = None
+    """How many of a layer's experts were used, on average; None where there are none."""
 
 
 class PassTimer(Protocol):
-    """A runner of a model's timed passes.
-
-    Attributes:
-        name, cost: of the model.
-        machine: the best limits that this machine has shown.
-        kv: format of the KV cache.
-        context: positions that a case may reach.
-    """
+    """A runner of a model's timed passes."""
 
     name: str
     cost: ModelCost
+    """Of the model."""
     machine: MachineProfile
+    """The best limits that this machine has shown."""
     kv: str
+    """Format of the KV cache."""
     context: int
+    """Positions that a case may reach."""
 
     @property
     def passes(self) -> Passes:

@@ -15,23 +15,20 @@ _PAGES = Path("/sys/kernel/mm")
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Cores and pages.
-
-    Attributes:
-        usable, physical: cores that this process may run on; without SMT siblings.
-        slow: cores of less than nine tenths of the fastest one's capacity or top frequency.
-        mhz: clock rates that the system says the usable cores run at, lowest and highest; 0: none.
-        page_bytes, huge_page_bytes: sizes of pages, the usual one first.
-        transparent: when the system uses large pages by itself, e.g. ``madvise``; empty: unknown.
-    """
+    """Cores and pages."""
 
     usable: int
     physical: int
+    """Cores that this process may run on; without SMT siblings."""
     slow: int
+    """Cores of less than nine tenths of the fastest one's capacity or top frequency."""
     mhz: tuple[float, float]
+    """Clock rates that the system says the usable cores run at, lowest and highest; 0: none."""
     page_bytes: int
     huge_page_bytes: tuple[int, ...]
+    """Sizes of pages, the usual one first."""
     transparent: str
+    """When the system uses large pages by itself, e.g. ``madvise``; empty: unknown."""
 
 
 def topology() -> Topology:

@@ -30,39 +30,34 @@ _PRIOR = 0.02  # of all passes, for any kind
 
 
 class Seen(NamedTuple):
-    """An observed pass.
-
-    Attributes:
-        seconds, gap_s: from its start to its end, and until the next one began.
-        expected_s: what the engine expected of it, for its policy; 0 where it did not say.
-    """
+    """An observed pass."""
 
     parts: tuple[Part, ...]
     seconds: float
     gap_s: float
+    """From its start to its end, and until the next one began."""
     expected_s: float = 0.0
+    """What the engine expected of it, for its policy; 0 where it did not say."""
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """Corrections of the latency model from a machine's observed passes.
-
-    Attributes:
-        alone, shared: seconds by predicted ones, by kind of rows (`pass_correction.kind_of`), of
-            passes of one sequence and of several: all of them together.
-        typical: what the engine expects of passes over what they take: it goes by medians, and by
-            the time in kernels.
-        pass_s, row_s: seconds of the host between two passes, and for each sequence in one.
-        passes: that it was learned from; date: when.
-    """
+    """Corrections of the latency model from a machine's observed passes."""
 
     alone: Mapping[int, float] = field(default_factory=dict)
     shared: Mapping[int, float] = field(default_factory=dict)
+    """Seconds by predicted ones, by kind of rows (`pass_correction.kind_of`), of passes of one
+    sequence and of several: all of them together."""
     typical: float = 1.0
+    """What the engine expects of passes over what they take: it goes by medians, and by the time in
+    kernels."""
     pass_s: float = HOST_PASS_S
     row_s: float = HOST_ROW_S
+    """Seconds of the host between two passes, and for each sequence in one."""
     passes: int = 0
+    """Passes that it was learned from."""
     date: str = ""
+    """When it was learned."""
 
     def factor(self, rows: int, sequences: int) -> float:
         """Return the factor of a pass's prediction."""
@@ -161,19 +156,16 @@ Timed = tuple[float, Mapping[str, float]]
 
 
 class Clock:
-    """Times of passes: the policy's estimates (`pass_policy.Timing`), and the actual times.
-
-    Attributes:
-        chunk: tokens of a prefill pass at most.
-        rooms: what machines that go by it have looked up, by deadline.
-    """
+    """Times of passes: the policy's estimates (`pass_policy.Timing`), and the actual times."""
 
     def __init__(self, forecaster: Forecaster, seen: Corrections | None = None) -> None:
         self.forecaster, self.seen = forecaster, seen or Corrections()
         self.chunk = forecaster.passes.chunk
+        """Tokens of a prefill pass at most."""
         self._mixed: dict[tuple[int, int, int, int, int], Timed] = {}
         self._alone: dict[tuple[int, int], float] = {}
         self.rooms: dict[float, dict[tuple[int, int, int, int], tuple[int, Any]]] = {}
+        """What machines that go by it have looked up, by deadline."""
 
     def next_chunk(self, tokens: int, limit: int) -> int:
         """Choose the next chunk: see `Timing`."""

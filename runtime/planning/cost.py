@@ -33,25 +33,22 @@ _STEPS = 250  # of the search, for each decade: ranges of less than 1 % may be m
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A profile of use; tokens are those of one question, over all its steps.
-
-    Attributes:
-        turns: questions a day.
-        input: tokens of prompts as an API counts them: each step's whole context.
-        cached: those of them that are cached, which neither we nor APIs compute again.
-        output: tokens that are written.
-        steps: replies of the model that a question takes; each has the whole context before it.
-        concurrency: questions at once while there are any.
-        answered: share of the questions whose answers are of use.
-    """
+    """A profile of use; tokens are those of one question, over all its steps."""
 
     turns: float
+    """Questions a day."""
     input: float
+    """Tokens of prompts as an API counts them: each step's whole context."""
     cached: float
+    """Those of them that are cached, which neither we nor APIs compute again."""
     output: float
+    """Tokens that are written."""
     steps: float = 1.0
+    """Replies of the model that a question takes; each has the whole context before it."""
     concurrency: int = 1
+    """Questions at once while there are any."""
     answered: float = 1.0
+    """Share of the questions whose answers are of use."""
 
     def __post_init__(self) -> None:
         for name in ("turns", "input", "output", "steps"):
@@ -123,32 +120,30 @@ def day_cost(hardware: Hardware, busy_h: float, kwh: float) -> tuple[float, int]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One way to get the answers, and its price.
-
-    Attributes:
-        name, kind: of the machine or API; kind is ``cpu``, ``gpu`` or ``api``.
-        question: dollars for a question; answer: for one that is of use.
-        month: dollars for 30 days.
-        input, cached, output: dollars for a million tokens: an API's prices; of a machine, what its
-            time costs while it is busy all the time that it is paid. What is cached takes no time.
-        used: share of the paid time in which a machine is busy.
-        speeds: of a machine.
-        machines: how many it takes.
-        day: dollars a day by questions a day.
-    """
+    """One way to get the answers, and its price."""
 
     name: str
     kind: str
+    """Of the machine or API; kind is ``cpu``, ``gpu`` or ``api``."""
     question: float
+    """Dollars for a question."""
     answer: float
+    """Dollars for an answer that is of use."""
     month: float
+    """Dollars for 30 days."""
     input: float
     cached: float
     output: float
+    """Dollars for a million tokens: an API's prices; of a machine, what its time costs while it is
+    busy all the time that it is paid. What is cached takes no time."""
     day: Callable[[float], float]
+    """Dollars a day by questions a day."""
     used: float = 1.0
+    """Share of the paid time in which a machine is busy."""
     speeds: Speeds | None = None
+    """Of a machine."""
     machines: int = 0
+    """How many machines it takes."""
 
 
 def api_choice(api: ApiPrice, usage: Usage) -> Choice:
@@ -264,16 +259,12 @@ def _border(low: float, high: float, holds: Callable[[float], bool]) -> tuple[fl
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """The sensitivity of a question's price to one input.
-
-    Attributes:
-        low, high: dollars with half of the input and with twice of it, or between the bounds that
-            it has.
-    """
+    """The sensitivity of a question's price to one input."""
 
     name: str
     low: float
     high: float
+    """Dollars with half of the input and with twice of it, or between the bounds that it has."""
 
 
 def sensitivities(

@@ -30,30 +30,28 @@ GOALS = 2.0, 0.1  # seconds of TTFT and TPOT that goodput asks for, as of `bench
 
 @dataclass(frozen=True)
 class Scenario:
-    """The inputs of a simulation.
-
-    Attributes:
-        forecaster, seen: a model on a machine, and what this one was seen to do beside it.
-        machines: how many, all alike.
-        programs: those that are run in any order; or `mix`, which are made up.
-        count: conversations; rate: of them a second over all machines, 0: all at once.
-        route: which machine gets a conversation: the less loaded of ``two``, in ``turns``, or any.
-        in_order: run each of `programs` once, in this order, in place of `count` drawn ones.
-    """
+    """The inputs of a simulation."""
 
     forecaster: Forecaster
     seen: Corrections = field(default_factory=Corrections)
+    """A model on a machine, and what this one was seen to do beside it."""
     machines: int = 1
+    """How many machines, all alike."""
     programs: Sequence[Program] = ()
+    """Those that are run in any order; or `mix`, which are made up."""
     mix: Mix | None = None
     count: int = 1000
+    """Conversations."""
     rate: float = 0.0
+    """Conversations a second over all machines; 0: all at once."""
     policy: Policy = field(default_factory=Policy)
     goals: tuple[float, float] = GOALS
     route: Route = "two"
+    """Which machine gets a conversation: the less loaded of ``two``, in ``turns``, or any."""
     seed: int = 1
     exact: bool = False
     in_order: bool = False
+    """Run each of `programs` once, in this order, in place of `count` drawn ones."""
 
     def __post_init__(self) -> None:
         if self.machines < 1 or self.count < 1:
@@ -75,16 +73,13 @@ class Scenario:
 
 @dataclass
 class Result:
-    """The results of a fleet.
-
-    Attributes:
-        seconds: from the first arrival to the last end.
-        tally: of all machines.
-    """
+    """The results of a fleet."""
 
     scenario: Scenario
     seconds: float
+    """From the first arrival to the last end."""
     tally: Tally
+    """The statistics of all machines."""
 
     def quantile(self, what: str, share: float) -> float:
         """Return a quantile of ``ttft``, ``tpot`` or ``finished``, in seconds."""

@@ -26,21 +26,18 @@ MAX_CONTEXT = 1 << 24  # tokens of a step
 
 @dataclass(frozen=True)
 class Forecaster:
-    """A model on a machine.
-
-    Attributes:
-        name: of the model.
-        kv: format of the cache.
-        basis: whose shares of the limits these are: ``calibration`` or ``usual``.
-    """
+    """A model on a machine."""
 
     name: str
+    """Of the model."""
     cost: ModelCost
     machine: MachineProfile
     reached: Efficiency
     passes: Passes
     kv: KVFormat = "bf16"
+    """Format of the cache."""
     basis: str = "usual"
+    """Whose shares of the limits these are: ``calibration`` or ``usual``."""
 
     @property
     def weights(self) -> float:
@@ -128,7 +125,8 @@ def of_name(
     """
     known = by_alias(name)
     if known is None and name.startswith(PREFIX):
-        known = _synthetic(SyntheticModel.parse(name))
+        model = SyntheticModel.parse(name)
+        known = KnownModel(model.name, "", "", model.quant, 0, "", "", True, model.shape)
     if known is None:
         return None
     if machine.target not in TARGETS:
@@ -143,7 +141,3 @@ def of_name(
         return Forecaster(name, cost, machine, saved.efficiency, saved.passes, kv, "calibration")
     basis = "usual" if reached is None else "given"
     return Forecaster(name, cost, machine, reached or USUAL, usual_passes(cost), kv, basis)
-
-
-def _synthetic(model: SyntheticModel) -> KnownModel:
-    return KnownModel(model.name, "", "", model.quant, 0, "", "", True, model.shape)

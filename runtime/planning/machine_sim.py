@@ -21,7 +21,7 @@ from ...jit.kernels.kvcache import PAGE
 from ..engine.passes.pending import SAME
 from ..engine.policy.pass_policy import AGING, PassPolicy, seniority, urgency
 from ..physics.costs import Part
-from .clock import Clock, middle
+from .clock import Clock, Timed, middle
 from .programs import Program
 from .tally import Tally
 
@@ -35,21 +35,18 @@ REQUEST_S = 2e-3  # from a request to its first wait for a pass: template, token
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The settings of a simulated engine.
-
-    Attributes:
-        deadline_s: see `PassPolicy`.
-        parallel: requests at once; more of them wait.
-        share: whether beginnings are shared, and conversations find what they computed before.
-        memory: bytes for KV caches; None: no limit.
-        context: positions that a conversation may have.
-    """
+    """The settings of a simulated engine."""
 
     deadline_s: float = 0.1
+    """See `PassPolicy`."""
     parallel: int = 32
+    """Requests at once; more of them wait."""
     share: bool = True
+    """Whether beginnings are shared, and conversations find what they computed before."""
     memory: float | None = None
+    """Bytes for KV caches; None: no limit."""
     context: int = 32_768
+    """Positions that a conversation may have."""
 
 
 @dataclass(slots=True, eq=False)
@@ -122,12 +119,7 @@ _Picked = list[tuple[_Conversation, int]]
 
 
 class SimulatedMachine(PassPolicy[_Conversation]):
-    """One machine with its scheduler, simulated in virtual time.
-
-    Attributes:
-        now: its clock.
-        tally: what it did.
-    """
+    """One machine with its scheduler, simulated in virtual time."""
 
     def __init__(
         self,
@@ -141,7 +133,9 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self.clock, self.policy, self.goals, self.exact = clock, policy, goals, exact
         self.deadline_s = policy.deadline_s
         self.now = 0.0
+        """Its clock."""
         self.tally = Tally()
+        """What it did."""
         self._events: list[tuple[float, int, _Conversation]] = []  # requests that are to come
         self._number = 0
         self._queue: list[_Conversation] = []  # those that have no place
@@ -374,26 +368,22 @@ class SimulatedMachine(PassPolicy[_Conversation]):
             raise AssertionError(
                 f"no sequence can continue: {len(self._waiting)} wait, {self._used} pages"
             )
-        parts = [
-            Part(
-                count,
-                one.request.start,
-                one.request.outputs if count == len(one.request.ids) else 0,
-            )
-            for one, count in picked
-        ]
-        seconds, shares = self.clock.seconds(parts)
-        times = 1 if self.exact else self._jump(picked, seconds, until)
-        if times > 1:  # at the middle of the jump
-            parts = [
+
+        def timed(passes: int) -> Timed:
+            """Return the mean time of so many passes: that of the middle one."""
+            return self.clock.seconds([
                 Part(
                     count,
-                    one.request.start + (times - 1) * count // 2,
-                    one.request.outputs if one.decodes else 0,
+                    one.request.start + (passes - 1) * count // 2,
+                    one.request.outputs if count == len(one.request.ids) else 0,
                 )
                 for one, count in picked
-            ]
-            seconds, shares = self.clock.seconds(parts)
+            ])  # fmt: skip
+
+        seconds, shares = timed(1)
+        times = 1 if self.exact else self._jump(picked, seconds, until)
+        if times > 1:
+            seconds, shares = timed(times)
         host = self.clock.host_s(len(picked))
         began, each = self.now, seconds + host
         tally = self.tally

@@ -23,53 +23,47 @@ OLD_DAYS = 180  # after which prices are called old
 
 @dataclass(frozen=True, slots=True)
 class ApiPrice:
-    """Dollars for a million tokens.
-
-    Attributes:
-        input, output: as the API counts them.
-        cached: input that it finds in its cache; by default as `input`.
-        written: input that it writes to its cache, which is all that it does not find there; by
-            default as `input`.
-        date, source: of the prices.
-    """
+    """Dollars for a million tokens."""
 
     name: str
     input: float
     output: float
+    """As the API counts them."""
     cached: float | None = None
+    """Input that it finds in its cache; by default as `input`."""
     written: float | None = None
+    """Input that it writes to its cache, which is all that it does not find there; by default as
+    `input`."""
     date: datetime.date | None = None
     source: str = ""
+    """When and from where the prices are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A machine and its price: bought (`price`) or rented (`hourly`).
-
-    Attributes:
-        price, years: to buy it, and until it is written off.
-        hours: a day that it is on; of a rented one with billing ``always``, too.
-        watts, idle_watts: under load, and on without work; only of a bought one.
-        hourly, billing: to rent it, and what is paid: each ``second`` in use, each begun ``hour``
-            of a day in use, or ``always``.
-        memory_gb, read_gbps, tflops: of a GPU, for speeds that nobody has measured.
-        prefill_tps, decode_tps: tokens per second, where they are known.
-    """
+    """A machine and its price: bought (`price`) or rented (`hourly`)."""
 
     name: str
     kind: Literal["cpu", "gpu"] = "cpu"
     price: float = 0.0
     years: float = 3.0
+    """To buy it, and until it is written off."""
     hours: float = 24.0
+    """A day that it is on; of a rented one with billing ``always``, too."""
     watts: float = 0.0
     idle_watts: float = 0.0
+    """Under load, and on without work; only of a bought one."""
     hourly: float = 0.0
     billing: Billing = "always"
+    """To rent it, and what is paid: each ``second`` in use, each begun ``hour`` of a day in use, or
+    ``always``."""
     memory_gb: float = 0.0
     read_gbps: float = 0.0
     tflops: float = 0.0
+    """Of a GPU, for speeds that nobody has measured."""
     prefill_tps: float = 0.0
     decode_tps: float = 0.0
+    """Tokens per second, where they are known."""
     date: datetime.date | None = None
     source: str = ""
 
@@ -81,22 +75,18 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
-    """All prices.
-
-    Attributes:
-        checked: when the file with the defaults was last looked through.
-        kwh: dollars of a kilowatt-hour.
-        prefill_share, decode_share, weight_bytes, step_s: of GPUs whose speeds are not known: what
-            they reach of their arithmetic and their bandwidth, bytes of a weight there, and the
-            least seconds of a pass.
-    """
+    """All prices."""
 
     checked: datetime.date
+    """When the file with the defaults was last looked through."""
     kwh: float
+    """Dollars of a kilowatt-hour."""
     prefill_share: float
     decode_share: float
     weight_bytes: float
     step_s: float
+    """Of GPUs whose speeds are not known: what they reach of their arithmetic and their bandwidth,
+    bytes of a weight there, and the least seconds of a pass."""
     hardware: Mapping[str, Hardware]
     apis: Mapping[str, ApiPrice]
 
@@ -127,29 +117,27 @@ def load_prices(path: str | Path | None = None) -> PriceBook:
     where = str(path)
     _check_known(own, default, where)
     merged = {**default, **own}
-    power, gpu = default["power"], default["gpu"]
-    for name, defaults in (("power", power), ("gpu", gpu)):
+    figures: dict[str, float] = {}
+    shares = ("prefill_share", "decode_share", "weight_bytes")
+    for name, keys in (("power", ("kwh",)), ("gpu", (*shares, "step_s"))):
         table = _table(own.get(name, {}), where, name)
-        _check_known(table, defaults, f"{where}: {name}")
-        defaults.update(table)
-    hardware = _named(Hardware, default, "hardware", "the defaults")
-    apis = _named(ApiPrice, default, "apis", "the defaults")
-    hardware |= _named(Hardware, own, "hardware", where)
-    apis |= _named(ApiPrice, own, "apis", where)
+        _check_known(table, default[name], f"{where}: {name}")
+        for key in keys:
+            figures[key] = value = table.get(key, default[name][key])
+            _check(float, value, f"{where}: {name}.{key}")
+            if not value and key in shares:
+                raise SettingError(f"{where}: {name}.{key} must be above 0")
+    hardware, apis = (
+        _named(kind, default, key, "the defaults") | _named(kind, own, key, where)
+        for kind, key in ((Hardware, "hardware"), (ApiPrice, "apis"))
+    )
     _check(datetime.date, merged["checked"], f"{where}: checked")
     if merged["currency"] != "USD":
         raise SettingError(
             f"{where}: currency must be USD, as all prices are shown in dollars, "
             f"not {merged['currency']!r}"
         )
-    reached = {"kwh": power["kwh"]}
-    _check(float, power["kwh"], f"{where}: power.kwh")
-    for name in ("prefill_share", "decode_share", "weight_bytes", "step_s"):
-        reached[name] = gpu[name]
-        _check(float, gpu[name], f"{where}: gpu.{name}")
-        if not gpu[name] and name != "step_s":
-            raise SettingError(f"{where}: gpu.{name} must be above 0")
-    return PriceBook(merged["checked"], **reached, hardware=hardware, apis=apis)
+    return PriceBook(merged["checked"], **figures, hardware=hardware, apis=apis)
 
 
 def _read(path: Path) -> dict[str, Any]:

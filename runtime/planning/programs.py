@@ -32,20 +32,17 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One conversation.
-
-    Attributes:
-        shared: of its first tokens, those that all programs with the same `group` begin with.
-        group: which beginning; -1 for none in common with others.
-        kept: of each reply, tokens that the next request finds cached: all but the last in our
-            agent, which keeps its ledger; none where a client sends texts that are tokenized anew,
-            whose tokens are then among the new ones of the next request.
-    """
+    """One conversation."""
 
     requests: tuple[Request, ...]
     shared: int = 0
+    """Of its first tokens, those that all programs with the same `group` begin with."""
     group: int = -1
+    """Which beginning; -1 for none in common with others."""
     kept: bool = True
+    """Of each reply, tokens that the next request finds cached: all but the last in our agent,
+    which keeps its ledger; none where a client sends texts that are tokenized anew, whose tokens
+    are then among the new ones of the next request."""
 
     @property
     def prompt(self) -> int:
@@ -97,22 +94,20 @@ def of_trace(trace: Trace, group: int = 0) -> list[Program]:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The distribution of generated programs: means of what they do.
-
-    Attributes:
-        shared: tokens of the system prompt, which all have in common.
-        new: tokens that a request adds, from a fifth to five times of it.
-        reply: tokens of a reply, from half to twice of it; requests: of a conversation, on average.
-        tool_s: seconds of a tool, exponentially distributed; person_s: of a person, after `every`
-            requests on average.
-    """
+    """The distribution of generated programs: means of what they do."""
 
     shared: int = 1500
+    """Tokens of the system prompt, which all have in common."""
     new: int = 400
+    """Tokens that a request adds, from a fifth to five times of it."""
     reply: int = 80
+    """Tokens of a reply, from half to twice of it."""
     requests: int = 4
+    """Requests of a conversation, on average."""
     tool_s: float = 0.5
+    """Seconds of a tool, exponentially distributed."""
     person_s: float = 0.0
+    """Seconds of a person, after `every` requests on average."""
     every: int = 3
 
     def __post_init__(self) -> None:

@@ -24,27 +24,26 @@ _OF_MAP = {"input_tokens": "prompt", "cached_tokens": "cached", "output_tokens":
 
 @dataclass
 class Recorded:
-    """Sums over the recorded questions.
-
-    Attributes:
-        questions, answered: how many, and those whose answers are of use.
-        input, cached, output: tokens of all; steps: replies of the model.
-        prefill_tokens, prefill_s, decode_tokens, decode_s: what was computed, and in how long.
-        weights: of the model, where it is known; model: its name.
-    """
+    """Sums over the recorded questions."""
 
     questions: int = 0
     answered: int = 0
+    """How many questions, and those whose answers are of use."""
     input: int = 0
     cached: int = 0
     output: int = 0
+    """Tokens of all."""
     steps: int = 0
+    """Replies of the model."""
     prefill_tokens: int = 0
     prefill_s: float = 0.0
     decode_tokens: int = 0
     decode_s: float = 0.0
+    """What was computed, and in how long."""
     weights: int = 0
+    """Weights of the model, where it is known."""
     model: str = ""
+    """The model's name."""
 
     @property
     def speeds(self) -> Speeds | None:

@@ -7,15 +7,17 @@ latency model says of them, and what the host does between two.
 from __future__ import annotations
 
 import json
-import math
 import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, PositiveInt, TypeAdapter
 
 from ...arguments import is_file
 from ...errors import SettingError
@@ -35,7 +37,6 @@ GOALS = {"throughput": 0.10, "TTFT p50": 0.15, "TTFT p99": 0.30}
 """How far a forecast may be off."""
 HEAD = ("agents", "what", "measured", "min … max", "simulated", "error", "goal")
 _MEASURED = {"throughput", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"}
-_MAX = 1 << 40  # tokens of a request
 
 
 @contextmanager
@@ -120,50 +121,41 @@ def read_rounds(path: Path) -> list[Round]:
         if not is_file(path, "cannot read the rounds", SettingError):
             return []
         lines = path.read_text(encoding="utf-8").splitlines()
-        return [_round(*json.loads(line)) for line in lines]
+        return [_round(line) for line in lines]
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"cannot read the rounds {path}: {error}") from None
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+    except ValueError:
         raise SettingError(f"{path} has no rounds of `plan --validate`") from None
 
 
-def _round(agents: int, programs: list[Any], measured: dict[str, float]) -> Round:
-    found = [
-        Program(tuple(Request(float(p), int(n), int(r)) for p, n, r in requests), *others)
-        for requests, *others in programs
-    ]
-    one = Round(int(agents), tuple(found), {str(k): float(v) for k, v in measured.items()})
-    _check(one)
-    return one
+@cache
+def _file_line() -> TypeAdapter[tuple[int, list[Any], dict[str, float]]]:
+    """Return the form of a line: agents, programs as `Program` has them, measured figures."""
+    seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    tokens = Annotated[int, Field(gt=0, lt=1 << 40)]
+    requests = Annotated[list[tuple[seconds, tokens, tokens]], Field(min_length=1)]
+    programs = Annotated[list[tuple[requests, int, int, bool]], Field(min_length=1)]
+    return TypeAdapter(tuple[PositiveInt, programs, dict[str, seconds]])
 
 
-def _check(one: Round) -> None:
-    """Check that it can be simulated and compared: a file may have any content."""
-    good = one.agents > 0 and set(one.measured) == _MEASURED
-    good &= all(0 <= value < math.inf for value in one.measured.values())
-    good &= all(one.measured[name] > 0 for name in GOALS if good)
-    for program in one.programs:
-        good &= bool(program.requests) and isinstance(program.kept, bool)
-        good &= isinstance(program.shared, int) and isinstance(program.group, int)
-        good &= all(
-            0 <= pause < math.inf and 0 < new < _MAX and 0 < reply < _MAX
-            for pause, new, reply in program.requests
-        )
-    if not good or not one.programs:
+def _round(line: str) -> Round:
+    agents, programs, measured = _file_line().validate_json(line, strict=True)
+    if set(measured) != _MEASURED or not all(measured[name] > 0 for name in GOALS):
         raise ValueError("no round")
+    found = (
+        Program(tuple(Request(*one) for one in requests), *others) for requests, *others in programs
+    )
+    return Round(agents, tuple(found), measured)
 
 
 @dataclass
 class Compared:
-    """Rounds of so many agents, measured and simulated.
-
-    Attributes:
-        results: of each round; the same programs.
-    """
+    """Rounds of so many agents, measured and simulated."""
 
     agents: int
     rounds: list[Round] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
+    """Of each round; the same programs."""
 
     def add(self, one: Round, forecaster: Forecaster, seen: Corrections) -> None:
         """Simulate a measured round."""

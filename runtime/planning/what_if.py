@@ -20,17 +20,14 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Change:
-    """A scenario with one thing changed.
-
-    Attributes:
-        name: what.
-        result: what came of it.
-        busy: share of a machine's time that the work took, over what it took before.
-    """
+    """A scenario with one thing changed."""
 
     name: str
+    """What is changed."""
     result: Result
+    """What came of it."""
     busy: float
+    """Share of a machine's time that the work took, over what it took before."""
 
     @property
     def gain(self) -> float:

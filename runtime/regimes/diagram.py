@@ -32,24 +32,21 @@ Line = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Diagram:
-    """The grid of the phase diagram, in log2 of both lengths.
-
-    Attributes:
-        kv, tokens: the axes: log2 of positions in the cache (at least 1) and of tokens.
-        shares: [3, tokens, kv], by `BOUNDS`.
-        rates: [tokens, kv], tokens per second.
-        inside: [tokens, kv], whether it fits the context.
-        context: positions that a session has room for.
-        batch: sequences that do the same at once; tokens and KV length are of each.
-    """
+    """The grid of the phase diagram, in log2 of both lengths."""
 
     kv: np.ndarray
     tokens: np.ndarray
+    """The axes: log2 of positions in the cache (at least 1) and of tokens."""
     shares: np.ndarray
+    """[3, tokens, kv], by `BOUNDS`."""
     rates: np.ndarray
+    """[tokens, kv], tokens per second."""
     inside: np.ndarray
+    """[tokens, kv], whether it fits the context."""
     context: int
+    """Positions that a session has room for."""
     batch: int = 1
+    """Sequences that do the same at once; tokens and KV length are of each."""
 
     def bounds(self) -> np.ndarray:
         """Return int [tokens, kv], the index into `BOUNDS`; -1 beyond the context."""
@@ -162,11 +159,7 @@ def _finer(axis: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Step:
-    """One phase of a run, as a point of the diagram.
-
-    Attributes:
-        number: of the transition that it begins, from 1 on; 0: the regime stayed.
-    """
+    """One phase of a run, as a point of the diagram."""
 
     phase: str
     purpose: str
@@ -177,6 +170,7 @@ class Step:
     predicted: str
     observed: str
     number: int
+    """Of the transition that it begins, from 1 on; 0: the regime stayed."""
 
 
 def steps(trace: Trace) -> list[Step]:
@@ -206,23 +200,20 @@ def steps(trace: Trace) -> list[Step]:
 
 @dataclass(frozen=True)
 class Picture:
-    """The contents of a picture.
-
-    Attributes:
-        title, notes: what it is of, and lines about model and machine.
-        path: a run.
-        measured: points that were timed.
-        batches: the same for more sequences at once.
-        cost: the model's, for the text on its layers.
-    """
+    """The contents of a picture."""
 
     title: str
     notes: Sequence[str]
+    """What it is of, and lines about model and machine."""
     diagram: Diagram
     path: Sequence[Step] = ()
+    """A run."""
     measured: Sequence[Checked] = ()
+    """Points that were timed."""
     batches: Sequence[Diagram] = ()
+    """The same for more sequences at once."""
     cost: ModelCost | None = None
+    """The model's, for the text on its layers."""
 
 
 # --- lines of equal value

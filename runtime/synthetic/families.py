@@ -54,9 +54,7 @@ def gemma4_layer(s: Shape, layer: int) -> Tensors:
         ("attn_output.weight", (w, q)),
         ("post_attention_norm.weight", (w,)),
         ("ffn_norm.weight", (w,)),
-        ("ffn_gate.weight", (ffn, w)),
-        ("ffn_up.weight", (ffn, w)),
-        ("ffn_down.weight", (w, ffn)),
+        *feed_forward(ffn, w),
         ("post_ffw_norm.weight", (w,)),
         ("layer_output_scale.weight", (1,)),
     ]
@@ -94,15 +92,21 @@ def deepseek2_layer(s: Shape, layer: int) -> Tensors:
         ("ffn_norm.weight", (w,)),
     ]
     if layer < s.dense:
-        return [*out, *_gated("", s.ffn, w)]
+        return out + feed_forward(s.ffn, w)
     out += [("ffn_gate_inp.weight", (n, w)), ("exp_probs_b.bias", (n,))]
-    out += [(name, (n, *dims)) for name, dims in _gated("_exps", f, w)]
-    return out + _gated("_shexp", s.shared_ffn, w)
+    return [*out, *feed_forward(f, w, "_exps", n), *feed_forward(s.shared_ffn, w, "_shexp")]
 
 
-def _gated(suffix: str, rows: int, width: int) -> Tensors:
+def feed_forward(
+    rows: int, width: int, suffix: str = "", copies: int = 0, *, gated: bool = True
+) -> Tensors:
+    """Return the matrices of a feed-forward half, or of so many experts' halves."""
     shapes = {"gate": (rows, width), "up": (rows, width), "down": (width, rows)}
-    return [(f"ffn_{part}{suffix}.weight", shape) for part, shape in shapes.items()]
+    return [
+        (f"ffn_{part}{suffix}.weight", (copies, *shape) if copies else shape)
+        for part, shape in shapes.items()
+        if gated or part != "gate"
+    ]
 
 
 def outside(s: Shape, vocab: int) -> Tensors:

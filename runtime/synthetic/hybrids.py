@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .families import Tensors
+from .families import Tensors, feed_forward
 from .shapes import Shape
 
 FAMILIES = ("qwen35", "lfm2", "nemotron_h", "granitehybrid")
@@ -31,9 +31,7 @@ def layer_tensors(s: Shape, layer: int) -> Tensors:
     out.append((f"{'post_attention' if s.family == 'qwen35' else 'ffn'}_norm.weight", (w,)))
     if s.experts and layer >= s.dense:
         return out + _experts(s)
-    return out + [(f"ffn_{part}.weight", (s.ffn, w)) for part in ("gate", "up")] + [
-        ("ffn_down.weight", (w, s.ffn))
-    ]  # fmt: skip
+    return out + feed_forward(s.ffn, w)
 
 
 def _attention(s: Shape) -> Tensors:
@@ -95,14 +93,9 @@ def _experts(s: Shape) -> Tensors:
     out: Tensors = [("ffn_gate_inp.weight", (n, w))]
     if s.family in SIGMOID:
         out.append(("exp_probs_b.bias", (n,)))
-    out += [
-        (f"ffn_{part}_exps.weight", (n, f, w)) for part in ("gate", "up") if gated or part == "up"
-    ]
-    out.append(("ffn_down_exps.weight", (n, w, f)))
+    out += feed_forward(f, w, "_exps", n, gated=gated)
     if s.shared_ffn:
-        parts = ("gate", "up") if gated else ("up",)
-        out += [(f"ffn_{part}_shexp.weight", (s.shared_ffn, w)) for part in parts]
-        out.append(("ffn_down_shexp.weight", (w, s.shared_ffn)))
+        out += feed_forward(s.shared_ffn, w, "_shexp", gated=gated)
     return out + ([("ffn_gate_inp_shexp.weight", (w,))] if s.family == "qwen35" else [])
 
 

@@ -34,16 +34,6 @@ def layer_tensors(s: Shape, layer: int) -> Tensors:
         *([("post_ffw_norm.weight", (s.width,))] if s.family == "gemma3" else []),
     ]
     if not s.experts:
-        return [
-            *attention,
-            ("ffn_gate.weight", (s.ffn, s.width)),
-            ("ffn_up.weight", (s.ffn, s.width)),
-            ("ffn_down.weight", (s.width, s.ffn)),
-        ]
-    return [
-        *attention,
-        ("ffn_gate_inp.weight", (s.experts, s.width)),
-        ("ffn_gate_exps.weight", (s.experts, s.expert_ffn, s.width)),
-        ("ffn_up_exps.weight", (s.experts, s.expert_ffn, s.width)),
-        ("ffn_down_exps.weight", (s.experts, s.width, s.expert_ffn)),
-    ]
+        return attention + families.feed_forward(s.ffn, s.width)
+    experts = families.feed_forward(s.expert_ffn, s.width, "_exps", s.experts)
+    return [*attention, ("ffn_gate_inp.weight", (s.experts, s.width)), *experts]

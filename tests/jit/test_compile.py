@@ -30,7 +30,7 @@ from triplepoint.jit.compile import (
 from triplepoint.jit.dot import KEY_INSTRUCTION
 from triplepoint.jit.kernels.argmax import argmax_final, argmax_part
 from triplepoint.jit.kernels.embed import embed
-from triplepoint.jit.kernels.gemm_float import gemm_float
+from triplepoint.jit.kernels.gemm import gemm_float
 from triplepoint.jit.simd import F32s, I32s, Kernel, Value, f32, kernel
 from triplepoint.jit.targets import TARGETS, detect, runnable
 
@@ -325,7 +325,7 @@ import threading
 from pathlib import Path
 from triplepoint.jit.compile import Library, ObjectCache, spec
 from triplepoint.jit.kernels.embed import embed
-from triplepoint.jit.kernels.gemm_float import gemm_float
+from triplepoint.jit.kernels.gemm import gemm_float
 from triplepoint.jit.targets import detect
 for _ in range(3):
     cache = ObjectCache(Path(sys.argv[1]))

@@ -21,8 +21,7 @@ from triplepoint.jit.dot import (
     to_bf16_bits,
 )
 from triplepoint.jit.kernels.attention import attention
-from triplepoint.jit.kernels.gemm import gemm_quant
-from triplepoint.jit.kernels.gemm_float import gemm_float
+from triplepoint.jit.kernels.gemm import gemm_float, gemm_quant
 from triplepoint.jit.kernels.rope import to_bf16
 from triplepoint.jit.simd import F32s, I16s, I32s, Kernel, i32, kernel
 from triplepoint.jit.targets import TARGETS, CpuTarget, runnable

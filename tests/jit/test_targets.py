@@ -16,7 +16,6 @@ from triplepoint.jit.kernels.activations import prepare
 from triplepoint.jit.kernels.argmax import argmax_part
 from triplepoint.jit.kernels.attention import attention
 from triplepoint.jit.kernels.gemm import gemm_quant
-from triplepoint.jit.kernels.gemm_k import gemm_k
 from triplepoint.jit.kernels.lm_head import gemm_selected
 from triplepoint.jit.kernels.mamba2 import mamba2
 from triplepoint.jit.kernels.moe import gemm_experts
@@ -263,7 +262,7 @@ AHEAD = (DOT, BF16)
     ("kernel", "asks"),
     [
         *((spec(gemm_quant, fmt=fmt, **SMALLEST), AHEAD) for fmt in ("q4_0", "q8_0", "iq4_nl")),
-        *((spec(gemm_k, fmt=fmt, **SMALLEST), AHEAD) for fmt in ("q4_k", "q3_k", "iq4_xs")),
+        *((spec(gemm_quant, fmt=fmt, **SMALLEST), AHEAD) for fmt in ("q4_k", "q3_k", "iq4_xs")),
         (spec(gemm_experts, fmt="f32", share=1, **SMALLEST), AHEAD),
         (spec(gemm_experts, fmt="mxfp4", share=1, **SMALLEST), AHEAD),
         (spec(gemm_selected, fmt="bf16", blocks=2, tile=1, max_single_tile=1), AHEAD),

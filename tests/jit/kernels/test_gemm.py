@@ -30,8 +30,7 @@ from triplepoint.jit.kernels.activations import (
     quantize_reference,
 )
 from triplepoint.jit.kernels.epilogue import silu_mul_reference
-from triplepoint.jit.kernels.gemm import gemm_quant, scratch_bytes
-from triplepoint.jit.kernels.gemm_float import gemm_float
+from triplepoint.jit.kernels.gemm import gemm_float, gemm_quant, scratch_bytes
 from triplepoint.jit.simd import I8s, I32s, Kernel, i8, i32, kernel
 from triplepoint.jit.targets import TARGETS, CpuTarget, runnable
 

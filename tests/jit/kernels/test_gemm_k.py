@@ -24,7 +24,7 @@ from triplepoint.jit.kernels.activations import (
     quantize_reference,
 )
 from triplepoint.jit.kernels.epilogue import Epilogue, silu_mul_reference
-from triplepoint.jit.kernels.gemm_k import UNPACK_FROM, gemm_k, scratch_bytes
+from triplepoint.jit.kernels.gemm import UNPACK_FROM, gemm_quant, scratch_bytes
 from triplepoint.jit.targets import TARGETS
 
 ASKS = (DOT,)  # see helpers/feature_sets.py
@@ -50,7 +50,7 @@ class Product:
         self.width = len(self.panels) * target.lanes * (1 if up else 2)
         self.kind: Kind = weights.form.activation(target, weights.depth).kind
         # As many bytes as the kernel asks for, and a guard page behind them.
-        size = scratch_bytes(weights.fmt, weights.depth, target.lanes)
+        size = scratch_bytes(weights.fmt, weights.depth, target)
         self.scratch = np.full(size, 0xEE, np.uint8)
         self.tiles: dict[str, int] = {}
 
@@ -64,7 +64,7 @@ class Product:
         out = np.full((len(x), self.width), np.nan, np.float32) if out is None else out
         blocks = x if x.ndim == 3 else quantize_reference(x, 0, 8, self.kind)
         sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, "blocks": self.weights.blocks}
-        kernel = spec(gemm_k, **sizes, **self.tiles)
+        kernel = spec(gemm_quant, **sizes, **self.tiles)
         count = np.array([len(x)], np.int64)
         args = [self.panels, blocks, out, self.width, count, self.scratch]
         self.runner.call(kernel, args, 0, len(self.panels))
@@ -253,7 +253,9 @@ def test_no_tokens(native: Runner, rng: np.random.Generator) -> None:
 def test_key_instructions(name: str, fmt: str) -> None:
     """Each feature set's dot products are the instructions it was named for, on every host."""
     target = TARGETS[name]
-    assembly = build_assembly(spec(gemm_k, fmt=fmt, epilogue="store", blocks=2, **SMALLEST), target)
+    assembly = build_assembly(
+        spec(gemm_quant, fmt=fmt, epilogue="store", blocks=2, **SMALLEST), target
+    )
 
     assert KEY_INSTRUCTION[target.dot] in assembly
     has_mins = fmt != "q6_k"
@@ -270,7 +272,7 @@ def test_key_instructions(name: str, fmt: str) -> None:
 @pytest.mark.parametrize("fmt", KQUANTS)
 def test_objects_need_nothing(name: str, fmt: str) -> None:
     """Objects for aarch64 are made on every host, and call nothing outside themselves."""
-    kernel = spec(gemm_k, fmt=fmt, epilogue="silu_mul", blocks=2, **SMALLEST)
+    kernel = spec(gemm_quant, fmt=fmt, epilogue="silu_mul", blocks=2, **SMALLEST)
     data = build_object(kernel, TARGETS[name])
 
     assert _undefined(data) == []

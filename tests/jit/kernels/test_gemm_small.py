@@ -26,7 +26,7 @@ from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import build_assembly, spec
 from triplepoint.jit.dot import KEY_INSTRUCTION
-from triplepoint.jit.kernels import embed, gemm, grids, grids8, moe
+from triplepoint.jit.kernels import embed, gemm, grids, moe
 from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
     dequantize_reference,
@@ -35,7 +35,7 @@ from triplepoint.jit.kernels.activations import (
 )
 from triplepoint.jit.kernels.codebook import TABLES, UNIT
 from triplepoint.jit.kernels.epilogue import Epilogue, silu_mul_reference
-from triplepoint.jit.kernels.gemm_k import UNPACK_FROM, gemm_k, scratch_bytes
+from triplepoint.jit.kernels.gemm import UNPACK_FROM, gemm_quant, scratch_bytes
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.kernels.panels_k import offsets
 from triplepoint.jit.targets import TARGETS, detect
@@ -58,7 +58,7 @@ class Product:
         self.width = len(self.panels) * target.lanes * (1 if up else 2)
         self.activation = weights.form.activation(target, weights.depth)
         # As many bytes as the kernel asks for, and a guard page behind them.
-        size = scratch_bytes(weights.fmt, weights.depth, target.lanes)
+        size = scratch_bytes(weights.fmt, weights.depth, target)
         self.scratch = np.full(size, 0xEE, np.uint8)
 
     def prepared(self, x: np.ndarray) -> np.ndarray:
@@ -70,7 +70,9 @@ class Product:
         """Every stored output, padding rows too. x: float32 rows, or blocks of uint8."""
         out = np.full((len(x), self.width), np.nan, np.float32)
         blocks = x if x.ndim == 3 else self.prepared(x)
-        kernel = spec(gemm_k, fmt=self.weights.fmt, epilogue=epilogue, blocks=self.weights.blocks)
+        kernel = spec(
+            gemm_quant, fmt=self.weights.fmt, epilogue=epilogue, blocks=self.weights.blocks
+        )
         count = np.array([len(x)], np.int64)
         args = [self.panels, blocks, out, self.width, count, self.scratch]
         self.runner.call(kernel, args, 0, len(self.panels))
@@ -235,7 +237,7 @@ def test_grids_of_eight(fmt: str) -> None:
     """A grid's entries are those of the `gguf` package, and so are the numbers of its digits."""
     oracle = getattr(gguf.quants, fmt.upper())
     oracle.init_grid()
-    got = grids8.entries(fmt)
+    got = grids.entries(fmt)
 
     if fmt.startswith("iq1"):
         assert np.array_equal(got.astype(int) - 1, oracle.grid.reshape(-1, 8))
@@ -345,7 +347,9 @@ def best() -> Native:
 def test_key_instructions(name: str, fmt: str) -> None:
     """The dot products are the instructions that a feature set is named for, on every host."""
     target = TARGETS[name]
-    assembly = build_assembly(spec(gemm_k, fmt=fmt, epilogue="store", blocks=2, **SMALLEST), target)
+    assembly = build_assembly(
+        spec(gemm_quant, fmt=fmt, epilogue="store", blocks=2, **SMALLEST), target
+    )
 
     assert KEY_INSTRUCTION[target.dot] in assembly
     if target.dot != "vpdpbusd":

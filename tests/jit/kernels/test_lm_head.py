@@ -11,7 +11,7 @@ from helpers.runners import Native, Runner
 from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import gemm_dispatch, lm_head
+from triplepoint.jit.kernels import gemm, lm_head
 from triplepoint.jit.kernels.activations import dequantize_reference, quantize_reference
 
 ASKS = (DOT,)  # see helpers/feature_sets.py
@@ -42,7 +42,7 @@ class Head:
         """float32 [tokens, padded vocabulary]; NaN where nothing was written."""
         m = self.matrix
         out = np.full((tokens, len(self.panels) * self.rows), np.nan, np.float32)
-        size = gemm_dispatch.scratch_bytes(m.fmt, m.depth, self.runner.target)
+        size = gemm.scratch_bytes(m.fmt, m.depth, self.runner.target)
         kernel = spec(lm_head.gemm_selected, fmt=m.fmt, blocks=m.blocks)
         units = np.append(listed, 0).astype(np.int32)
         args = [self.panels, self.prepared[:tokens], out, self.prepared[0].nbytes, out.shape[1],

@@ -20,7 +20,7 @@ from helpers.runners import Native, Runner
 from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import gemm, gemm_dispatch, moe
+from triplepoint.jit.kernels import gemm, moe
 from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
     dequantize_reference,
@@ -256,7 +256,7 @@ class Product:
         out = np.full((ids.size, self.width), np.nan, np.float32)
         m = self.first
         sizes = {"fmt": m.fmt, "epilogue": epilogue, "blocks": m.blocks, "share": share}
-        size = gemm_dispatch.scratch_bytes(m.fmt, m.depth, self.runner.target)
+        size = gemm.scratch_bytes(m.fmt, m.depth, self.runner.target)
         args = [self.panels, rows, out, rows[0].nbytes, self.width, self.units, groups.active,
                 groups.starts, groups.pairs, np.zeros(size, np.uint8)]  # fmt: skip
         kernel = spec(moe.gemm_experts, **sizes)
