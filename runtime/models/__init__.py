@@ -74,7 +74,7 @@ def architecture_of(gguf: GGUFFile) -> str:
 
 def drafts(architecture: str) -> bool:
     """Return whether draft layers (`mtp.py`) of such models are supported."""
-    return architecture in ARCHITECTURES and _class_of(architecture).drafts_from is not None
+    return architecture in ARCHITECTURES and class_of(architecture).drafts_from is not None
 
 
 def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decoder:
@@ -82,7 +82,7 @@ def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decode
 
     mtp: with the layer that drafts (`mtp.py`), if the file has one that is understood.
     """
-    model = _class_of(architecture_of(gguf))(gguf, weights)
+    model = class_of(architecture_of(gguf))(gguf, weights)
     if mtp and model.drafts_from is not None:
         from .mtp_weights import load_mtp
 
@@ -90,6 +90,7 @@ def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decode
     return model
 
 
-def _class_of(architecture: str) -> type[Decoder]:
+def class_of(architecture: str) -> type[Decoder]:
+    """Return the class of an architecture in `ARCHITECTURES`."""
     module = import_module(f".{architecture.replace('-', '_')}", __name__)
     return getattr(module, ARCHITECTURES[architecture])

@@ -8,7 +8,7 @@ A half adds to x what it makes of it: of norm(x), or of x itself, and as it come
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -30,27 +30,48 @@ class Half(Protocol):
         ...
 
 
-@runtime_checkable
-class Recurrence(Half, Protocol):
-    """A first half whose past is a state instead of keys and values.
+@dataclass(slots=True)
+class Recurrence:
+    """A first half whose past is a state instead of keys and values; subclasses say its equations.
 
     Attributes:
         kind: what it is called.
+        work: operations of a token with each of its `own_floats`.
+        norm: weights of the norm of x.
+        into, out: matrices that read norm(x), and the one whose output is added to x.
         conv: its short convolution, whose inputs are a part of the state.
-        state_floats: float32 values of a sequence's state.
-        state_flops: operations of a token with it.
     """
 
     kind: ClassVar[str]
+    work: ClassVar[int] = 0
+
+    norm: np.ndarray
+    into: tuple[Matrix, ...]
+    out: Matrix
+    conv: ShortConv
 
     @property
-    def conv(self) -> ShortConv: ...
+    def matrices(self) -> tuple[Matrix, ...]:
+        return (*self.into, self.out)
 
     @property
-    def state_floats(self) -> int: ...
+    def state_floats(self) -> int:
+        """Float32 values of a sequence's state."""
+        return self.conv.state_floats + self.own_floats
 
     @property
-    def state_flops(self) -> int: ...
+    def state_flops(self) -> int:
+        """Operations of a token with the state."""
+        return self.work * self.own_floats + 2 * self.conv.weight.size
+
+    @property
+    def own_floats(self) -> int:
+        """Values of the state of a recurrence behind the convolution."""
+        return 0
+
+    def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
+        """Add its output to x."""
+        raise NotImplementedError
 
 
 @dataclass(slots=True)

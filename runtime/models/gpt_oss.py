@@ -23,7 +23,6 @@ from ..weights.matrix import Matrix
 from .blocks import Half
 from .decoder import Name
 from .experts import KEYS, Mixture
-from .rotary import Rotation, read_rotation
 
 ALPHA, LIMIT = 1.702, 7.0
 
@@ -61,11 +60,9 @@ class GptOss(Mixture):
 
     architecture = "gpt-oss"
     understands = KEYS | {"attention.sliding_window", "attention.sliding_window_pattern"}
+    ffn_norm = "post_attention_norm.weight"
+    yarn_pairs = False
     period = 2
-
-    def read_rotations(self) -> list[Rotation]:
-        head_dim = self.config.heads.head_dim
-        return [read_rotation(self.gguf, self.weights, "gpt-oss", head_dim, whole_pairs=False)]
 
     def load_ffn(self, name: Name, layer: int) -> Half:
         c, w, n, f = self.config, self.weights, self.config.experts, self.config.ffns[layer]
@@ -77,7 +74,7 @@ class GptOss(Mixture):
             return w.array(name(f"ffn_{part}_exps.bias"), (n, width), padded(width))
 
         return BoundedExperts(
-            norm=self.norm_weight(name("post_attention_norm.weight")),
+            norm=self.norm_weight(name(self.ffn_norm)),
             router=w.matrix(name("ffn_gate_inp.weight"), n, c.width),
             gate=matrix("gate", f, c.width),
             up=matrix("up", f, c.width),
