@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import UnsupportedModelError
+from ..models import class_of
 from .checkpoint_settings import CheckpointSettings
 from .fields import refuse
-
-_POST_NORMED = ("gemma2", "gemma3", "gemma4", "olmo2")  # a bias would come before the norm
-_NO_ATTENTION_BIAS = (*_POST_NORMED, "deepseek2")
 
 # What each size must be a multiple of, in `models/config.py`, `rotary.py`, and `gemma4.py`.
 _STEPS = {
@@ -45,9 +43,10 @@ def check_limits(s: CheckpointSettings, c: dict[str, Any]) -> None:
     """Raise UnsupportedModelError for biases and sizes that the engine's loader would refuse."""
     if c.get("mlp_bias") and s.architecture != "gpt-oss":
         refuse(c, "mlp_bias", c["mlp_bias"])
-    if c.get("attention_bias") and s.architecture in _NO_ATTENTION_BIAS:
-        refuse(c, "attention_bias", c["attention_bias"])
     latent = s.architecture == "deepseek2"
+    # With a norm behind attention, its bias would come before the norm.
+    if c.get("attention_bias") and (latent or class_of(s.architecture).post_norm):
+        refuse(c, "attention_bias", c["attention_bias"])
     sizes = {key: s.metadata.get(f"{s.architecture}.{key}", 0) for key in _NAMES}
     steps = _LATENT_STEPS if latent else _STEPS
     if latent:

@@ -13,6 +13,9 @@ import numpy as np
 
 from ...errors import UnsupportedModelError
 from ..models import REFUSED
+from ..models.gemma2 import Gemma2
+from ..models.gemma3 import Gemma3
+from ..models.smollm3 import NO_ROPE_STEP
 from . import recurrent_settings as recurrent
 from .checkpoint_settings import CheckpointSettings
 from .defaults import norm_epsilon, with_defaults
@@ -65,10 +68,8 @@ _PARTIAL: dict[str, float] = {
     **dict.fromkeys(("phi3", "laguna", "deepseek2", "gemma4"), 1.0),
     **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next"), 0.25),
 }
-SMOLLM3_NO_ROPE = 4  # every fourth layer has none; llama.cpp's files have no key for it
 MISTRAL_WINDOW = 4096  # of a `mistral` whose configuration lacks the key; null is none
-GEMMA_PERIOD = {"gemma2": 2, "gemma3": 6}  # one layer of so many sees everything, without a key
-GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # the one size with another attention scale
+_GEMMA = {"gemma2": Gemma2, "gemma3": Gemma3}
 
 
 def read_settings(config: dict[str, Any]) -> CheckpointSettings:
@@ -173,11 +174,11 @@ def _no_late_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 def _add_smollm3(s: CheckpointSettings, c: dict[str, Any]) -> None:
     _no_window(s, c)
-    rule = [int((n + 1) % SMOLLM3_NO_ROPE != 0) for n in range(s.layers)]
+    rule = [int((n + 1) % NO_ROPE_STEP != 0) for n in range(s.layers)]
     if given := c.get("no_rope_layers"):  # then nothing reads the interval
         if given != rule:
             _refuse(c, "no_rope_layers", given)
-    elif c.get("no_rope_layer_interval", SMOLLM3_NO_ROPE) != SMOLLM3_NO_ROPE:
+    elif c.get("no_rope_layer_interval", NO_ROPE_STEP) != NO_ROPE_STEP:
         _refuse(c, "no_rope_layer_interval", c["no_rope_layer_interval"])
 
 
@@ -344,11 +345,12 @@ def _add_gemma_layers(s: CheckpointSettings, c: dict[str, Any]) -> None:
     """Add which layers have a window, and the scale of scores where it is not the usual one."""
     m, a = s.metadata, s.architecture
     m[f"{a}.attention.sliding_window"] = _whole(c, "sliding_window")
-    slides = _slides(s, c, int(c.get("sliding_window_pattern") or GEMMA_PERIOD[a]))
-    if slides != _slides(s, {}, GEMMA_PERIOD[a]):
+    period = _GEMMA[a].period
+    slides = _slides(s, c, int(c.get("sliding_window_pattern") or period))
+    if slides != _slides(s, {}, period):
         m[f"{a}.attention.sliding_window_pattern"] = slides
     size = s.head_dim
-    if s.layers == GEMMA_27B_LAYERS[a]:
+    if s.layers == _GEMMA[a].layers_27b:
         size = _whole(c, "hidden_size") // s.heads
     if c["query_pre_attn_scalar"] != size:
         m[f"{a}.attention.scale"] = float(c["query_pre_attn_scalar"]) ** -0.5
