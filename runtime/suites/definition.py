@@ -301,12 +301,10 @@ def read_suite(path: str | Path) -> Suite:
 def _parsed(path: Path) -> Any:
     try:
         text = read_text(path)
-    except OSError as error:
-        raise SettingError(f"cannot read the suite {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SettingError(f"cannot read the suite {path}: it is not UTF-8") from None
-    except ValueError as error:
-        raise SettingError(f"cannot read the suite {path}: {error}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else why
+        raise SettingError(f"cannot read the suite {path}: {why}") from None
     if path.suffix not in SUFFIXES:
         raise SettingError(f"{path}: a suite's file name must end in {', '.join(SUFFIXES)}")
     try:
