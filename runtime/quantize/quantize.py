@@ -258,6 +258,3 @@ def _account(report: Report, info: TensorInfo, chosen: Chosen) -> None:
         report.read_nbytes += info.nbytes
         if info.type not in FLOATS and chosen.kind not in FLOATS:
             report.requantized.append(info.name)
-
-
-__all__ = ["GGMLType", "Report", "quantize", "row_maker", "whole_file"]
