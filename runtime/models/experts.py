@@ -20,7 +20,7 @@ from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, HeadShape, QuantizedActivation, padded
 from ..gguf.file import GGUFFile
 from ..weights.matrix import Matrix
-from .blocks import Half
+from .blocks import Half, Part
 from .config import Config, read_config
 from .decoder import Decoder, Name
 
@@ -43,20 +43,16 @@ GATINGS: dict[int, Gating] = {1: "softmax", 2: "sigmoid", 3: "softmax"}
 
 
 @dataclass(slots=True)
-class Shared:
+class Shared(Part):
     """Shared experts, as one; gate: matrix [1, width], if their weight varies."""
 
     gate_up: Matrix
     down: Matrix
     gate: Matrix | None = None
 
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return (self.gate_up, self.down, *((self.gate,) if self.gate else ()))
-
 
 @dataclass(slots=True)
-class Experts:
+class Experts(Half):
     """One layer's experts; gate_up and down hold all of them. corrections: c, if there is one."""
 
     norm: np.ndarray
@@ -66,11 +62,6 @@ class Experts:
     how: RoutingSpec
     corrections: np.ndarray | None = None
     shared: Shared | None = None
-
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        shared = self.shared.matrices if self.shared else ()
-        return (self.router, self.gate_up, self.down, *shared)
 
     @property
     def _readers(self) -> list[Matrix]:

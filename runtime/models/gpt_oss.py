@@ -28,7 +28,7 @@ ALPHA, LIMIT = 1.702, 7.0
 
 
 @dataclass(slots=True)
-class BoundedExperts:
+class BoundedExperts(Half):
     """One layer's experts; biases: of the router, float32 [experts], of the others a row each."""
 
     norm: np.ndarray
@@ -41,12 +41,8 @@ class BoundedExperts:
     biases: tuple[np.ndarray, np.ndarray]
     down_biases: np.ndarray
 
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return self.router, self.gate, self.up, self.down
-
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
-        h = g.norm(x, self.norm, eps, self.matrices[:3], "ffn_norm")
+        h = g.norm(x, self.norm, eps, [self.router, self.gate, self.up], "ffn_norm")
         scores = g.matmul(self.router, h, "ffn_router")
         to = experts.route(g, scores, self.how, self.gate, self.down, biases=self.router_bias)
         both = self.gate, self.up

@@ -24,16 +24,12 @@ from .rotary import Rotation, frequencies
 
 
 @dataclass(slots=True)
-class SquaredFFN:
+class SquaredFFN(Half):
     """W_down relu(W_up h)^2."""
 
     norm: np.ndarray
     up: Matrix
     down: Matrix
-
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return self.up, self.down
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         h = g.norm(x, self.norm, eps, [self.up], "ffn_norm")

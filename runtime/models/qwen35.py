@@ -72,9 +72,8 @@ class Qwen35(Decoder):
     def is_recurrent(self, layer: int, layers: int) -> bool:
         """Return whether a layer has a state and not keys and values."""
         a = self.architecture
-        if f"{a}.attention.recurrent_layers" in self.gguf.metadata:
-            given = self.gguf.numbers(f"{a}.attention.recurrent_layers", layers)
-            assert given is not None, "the key is there"
+        given = self.gguf.numbers(f"{a}.attention.recurrent_layers", layers)
+        if given is not None:
             return bool(given[layer])
         return (layer + 1) % self.gguf.integer(f"{a}.full_attention_interval", 4, low=1) != 0
 
