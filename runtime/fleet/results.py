@@ -14,7 +14,7 @@ import os
 import stat
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -105,13 +105,12 @@ class Results:
                 self._file.truncate(self._end)
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
-    def forget_failed(self, keys: Collection[str] | None = None) -> int:
-        """Drop the results of failed rows, or of `keys`; return their number."""
-        if keys is None:
-            keys = {key for key, status in self.done.items() if status in FAILED}
-        if keys:
-            self._rewrite([key for key in self._spans if key not in keys])
-        return len(keys)
+    def forget_failed(self) -> int:
+        """Drop the results of failed rows; return their number."""
+        failed = {key for key, status in self.done.items() if status in FAILED}
+        if failed:
+            self._rewrite([key for key in self._spans if key not in failed])
+        return len(failed)
 
     def sort(self, order: Mapping[str, int]) -> None:
         """Sort the lines in the order of the rows, atomically.
