@@ -63,7 +63,7 @@ class MappedTensor:
     @property
     def needs_floats(self) -> bool:
         """Whether its values are computed, not only moved."""
-        return self.plus_one or (self.change is not None and self.change.decays)
+        return self.plus_one or self.name.endswith("ssm_a")
 
     def shape(self, sources: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Return its shape (rows first), from those of its sources."""
@@ -73,7 +73,7 @@ class MappedTensor:
         if self.view:
             one = self.view(np.broadcast_to(np.int8(0), one), self.width).shape
         if self.change is not None:
-            one = self.change.shape(one)
+            one = self.change(np.broadcast_to(np.int8(0), one)).shape
         return (len(sources), *one) if self._stacked else one
 
     def make(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -92,7 +92,7 @@ class MappedTensor:
         if self.heads:
             return adjacent_pairs(array, self.heads)
         if self.change is not None:
-            return self.change.make(array)
+            return self.change(array)
         return array + 1 if self.plus_one else array
 
     @property
