@@ -62,14 +62,18 @@ def architecture_of(gguf: GGUFFile) -> str:
         raise UnsupportedModelError(
             f"{gguf.path}: it holds no model, but what GGUF calls {shown(kind)}"
         )
-    if name in REFUSED:
-        raise UnsupportedModelError(f"{gguf.path}: architecture {shown(name)} {REFUSED[name]}")
-    if name not in ARCHITECTURES:
-        known = ", ".join(sorted(ARCHITECTURES))
-        raise UnsupportedModelError(
-            f"{gguf.path}: architecture {shown(name)} is not supported; supported: {known}"
-        )
+    if why := why_unsupported(name):
+        raise UnsupportedModelError(f"{gguf.path}: {why}")
     return name
+
+
+def why_unsupported(name: str) -> str | None:
+    """Explain why models of this architecture cannot run; None if they can."""
+    if name in ARCHITECTURES:
+        return None
+    known = ", ".join(sorted(ARCHITECTURES))
+    why = REFUSED.get(name, f"is not supported; supported: {known}")
+    return f"architecture {shown(name)} {why}"
 
 
 def drafts(architecture: str) -> bool:
