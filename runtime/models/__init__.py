@@ -46,7 +46,7 @@ _DRAFTS = (
     "holds no model but one that drafts for another, with its keys and hidden states, which is not "
     "supported; load that other model itself: it drafts from its context"
 )
-REFUSED = dict.fromkeys(("gemma4-assistant", "eagle3", "dflash"), _DRAFTS)
+REFUSED: dict[str, str] = dict.fromkeys(("gemma4-assistant", "eagle3", "dflash"), _DRAFTS)
 """Architectures that are known and not supported: why, and what to do instead."""
 
 
