@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ...traces.sanitize import printable
-from ..hub.progress import size_text
+from ..hub.progress import ProgressReporter, size_text
 from .output import Output, may_be_lost
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
 
 
-class Bars:
-    """Shows the progress of a download on stderr; a context manager and a `ProgressReporter`.
+class Bars(ProgressReporter):
+    """Shows the progress of a download on stderr; a context manager.
 
     Args:
         output: of the command; with ``--json`` only notes are shown.

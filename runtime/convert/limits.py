@@ -5,62 +5,51 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import UnsupportedModelError
+from ..models import class_of
 from .checkpoint_settings import CheckpointSettings
-from .fields import refuse
+from .fields import refuse, whole
 
-_POST_NORMED = ("gemma2", "gemma3", "gemma4", "olmo2")  # a bias would come before the norm
-_NO_ATTENTION_BIAS = (*_POST_NORMED, "deepseek2")
-
-# What each size must be a multiple of, in `models/config.py`, `rotary.py`, and `gemma4.py`.
+# What each size must be a multiple of, in `models/config.py`, `rotary.py`, and `gemma4.py`, and its
+# name in a configuration.
 _STEPS = {
-    "attention.key_length": 32,
-    "attention.key_length_swa": 32,
-    "rope.dimension_count": 8,
-    "rope.dimension_count_swa": 8,
-    "embedding_length_per_layer_input": 64,
+    "attention.key_length": (32, "head_dim"),
+    "attention.key_length_swa": (32, "head_dim of sliding attention"),
+    "rope.dimension_count": (8, "the rotated dims of a head"),
+    "rope.dimension_count_swa": (8, "the rotated dims of a head of sliding attention"),
+    "embedding_length_per_layer_input": (64, "hidden_size_per_layer_input"),
 }
 # The same in `models/deepseek2.py`; the width of all queries is added to them.
 _LATENT_STEPS = {
-    "attention.kv_lora_rank": 64,
-    "attention.value_length_mla": 64,
-    "attention.key_length_mla": 32,
-    "rope.dimension_count": 32,
+    "attention.kv_lora_rank": (64, "kv_lora_rank"),
+    "attention.value_length_mla": (64, "v_head_dim"),
+    "attention.key_length_mla": (32, "qk_nope_head_dim + qk_rope_head_dim"),
+    "rope.dimension_count": (32, "the rotated dims of a head"),
 }
-# The same in `models/qwen35.py`, `mamba.py` and `lfm2.py`: of heads, states and channels.
 _RECURRENT_STEP = 16
-_NAMES = {
-    "attention.key_length": "head_dim",
-    "attention.key_length_swa": "head_dim of sliding attention",
-    "attention.kv_lora_rank": "kv_lora_rank",
-    "attention.value_length_mla": "v_head_dim",
-    "attention.key_length_mla": "qk_nope_head_dim + qk_rope_head_dim",
-    "rope.dimension_count": "the rotated dims of a head",
-    "rope.dimension_count_swa": "the rotated dims of a head of sliding attention",
-    "embedding_length_per_layer_input": "hidden_size_per_layer_input",
-    "queries": "num_attention_heads * (qk_nope_head_dim + qk_rope_head_dim)",
-}
+"""The same in `models/qwen35.py`, `mamba.py` and `lfm2.py`: of heads, states and channels."""
 
 
 def check_limits(s: CheckpointSettings, c: dict[str, Any]) -> None:
     """Raise UnsupportedModelError for biases and sizes that the engine's loader would refuse."""
     if c.get("mlp_bias") and s.architecture != "gpt-oss":
         refuse(c, "mlp_bias", c["mlp_bias"])
-    if c.get("attention_bias") and s.architecture in _NO_ATTENTION_BIAS:
-        refuse(c, "attention_bias", c["attention_bias"])
     latent = s.architecture == "deepseek2"
-    sizes = {key: s.metadata.get(f"{s.architecture}.{key}", 0) for key in _NAMES}
-    steps = _LATENT_STEPS if latent else _STEPS
+    # With a norm behind attention, its bias would come before the norm.
+    if c.get("attention_bias") and (latent or class_of(s.architecture).post_norm):
+        refuse(c, "attention_bias", c["attention_bias"])
+    sizes = {
+        name: (s.metadata.get(f"{s.architecture}.{key}", 0), step)
+        for key, (step, name) in (_LATENT_STEPS if latent else _STEPS).items()
+    }
     if latent:
-        sizes["queries"] = s.heads * int(str(sizes["attention.key_length_mla"]))
-        steps = steps | {"queries": 64}
-    recurrent = _recurrent_sizes(s)
-    sizes, steps = sizes | recurrent, steps | dict.fromkeys(recurrent, _RECURRENT_STEP)
-    for key, step in steps.items():
-        size = sizes[key]
+        queries = s.heads * (whole(c, "qk_nope_head_dim") + whole(c, "qk_rope_head_dim"))
+        sizes["num_attention_heads * (qk_nope_head_dim + qk_rope_head_dim)"] = queries, 64
+    sizes |= {name: (size, _RECURRENT_STEP) for name, size in _recurrent_sizes(s).items()}
+    for name, (size, step) in sizes.items():
         if isinstance(size, int) and size % step:
             raise UnsupportedModelError(
-                f"config.json of a {c['model_type']}: {_NAMES.get(key, key)} = {size} is not "
-                f"supported: it must be a multiple of {step}"
+                f"config.json of a {c['model_type']}: {name} = {size} is not supported: it must be "
+                f"a multiple of {step}"
             )
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError
+from ..models import class_of
 from . import mtp
 from .checkpoint_settings import CheckpointSettings, Value
 from .names import View, mappings
@@ -62,7 +63,7 @@ class MappedTensor:
     @property
     def needs_floats(self) -> bool:
         """Whether its values are computed, not only moved."""
-        return self.plus_one or (self.change is not None and self.change.decays)
+        return self.plus_one or self.name.endswith("ssm_a")
 
     def shape(self, sources: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Return its shape (rows first), from those of its sources."""
@@ -72,7 +73,7 @@ class MappedTensor:
         if self.view:
             one = self.view(np.broadcast_to(np.int8(0), one), self.width).shape
         if self.change is not None:
-            one = self.change.shape(one)
+            one = self.change(np.broadcast_to(np.int8(0), one)).shape
         return (len(sources), *one) if self._stacked else one
 
     def make(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -91,7 +92,7 @@ class MappedTensor:
         if self.heads:
             return adjacent_pairs(array, self.heads)
         if self.change is not None:
-            return self.change.make(array)
+            return self.change(array)
         return array + 1 if self.plus_one else array
 
     @property
@@ -175,11 +176,6 @@ def adjacent_pairs(weight: np.ndarray, heads: int) -> np.ndarray:
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(weight.shape)
 
 
-# --- names
-
-ADJACENT = ("llama", "smollm3", "granite", "granitehybrid", "mistral3")  # pairs in their files
-
-
 def _tensor(
     target: str, found: dict[int | None, str], settings: CheckpointSettings, view: View | None
 ) -> MappedTensor:
@@ -189,7 +185,7 @@ def _tensor(
         raise ModelError(f"{target} needs {wanted} tensors, the checkpoint has {count} of them")
     ordered = tuple(found[n] for n in numbers) or (found[None],)
     heads = 0
-    if settings.architecture in ADJACENT:
+    if class_of(settings.architecture).adjacent:
         part = target.split(".")[-2]
         heads = {"attn_q": settings.heads, "attn_k": settings.kv_heads}.get(part, 0)
     adds = settings.architecture in ("gemma2", "gemma3") or settings.delta is not None
@@ -203,8 +199,7 @@ def _tensor(
 def _check_complete(have: set[str], settings: CheckpointSettings) -> None:
     """Check that all layers of a kind have the same tensors, and that the rest exists."""
     first: dict[str, set[str]] = {}
-    last_norm = "token_embd_norm" if settings.architecture.startswith("lfm2") else "output_norm"
-    wanted = {"token_embd.weight", f"{last_norm}.weight"}
+    wanted = {"token_embd.weight", class_of(settings.architecture).last_norm}
     for n in range(settings.layers):
         kind, prefix = settings.kinds[n] if settings.kinds else "", f"blk.{n}."
         own = {name[len(prefix) :] for name in have if name.startswith(prefix)}

@@ -11,9 +11,9 @@ import re
 from collections.abc import Collection
 
 from ...errors import ModelError
+from ..models import drafts
 from .checkpoint_settings import CheckpointSettings
 
-ARCHITECTURES = ("qwen35", "qwen35moe", "deepseek2")
 _OUTSIDE = {
     "fc": "nextn.eh_proj",
     "pre_fc_norm_embedding": "nextn.enorm",
@@ -39,7 +39,7 @@ def renamed(name: str, s: CheckpointSettings) -> str:
 
 def count(names: Collection[str], s: CheckpointSettings) -> int:
     """Count the draft blocks of which a checkpoint with these tensors has all."""
-    if s.architecture not in ARCHITECTURES:
+    if not drafts(s.architecture):
         return 0
     if any(name.endswith("mtp.fc.weight") for name in names):
         found = (match[1] for name in names if (match := _SEPARATE.search(name)))

@@ -138,12 +138,20 @@ _DELTA = {
     "linear_attn.out_proj": "ssm_out",
     "post_attention_layernorm": "post_attention_norm",
 }
-_SHARED = {
-    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_expert.up_proj": "ffn_up_shexp",
-    "mlp.shared_expert.down_proj": "ffn_down_shexp",
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-}
+
+
+def _shared(experts: str) -> dict[str, str]:
+    """Return the names of shared experts, which are called so."""
+    return {f"mlp.{experts}.{p}_proj": f"ffn_{p}_shexp" for p in ("gate", "up", "down")}
+
+
+def _mamba(mixer: str) -> dict[str, str]:
+    """Return the names of Mamba-2's matrices in a mixer that is called so."""
+    parts = {"in_proj": "ssm_in", "conv1d": "ssm_conv1d", "norm": "ssm_norm", "out_proj": "ssm_out"}
+    return {f"{mixer}.{theirs}": ours for theirs, ours in parts.items()}
+
+
+_SHARED = _shared("shared_expert") | {"mlp.shared_expert_gate": "ffn_gate_inp_shexp"}
 _NEXTN = {  # of a layer that only drafts
     **{f"nextn.{part}": f"nextn.{part}" for part in ("eh_proj", "enorm", "hnorm")},
     "nextn.shared_head_norm": "nextn.shared_head_norm",
@@ -164,10 +172,7 @@ _LFM2 = {
 }
 _NEMOTRON = {
     "norm": "attn_norm",
-    "mixer.in_proj": "ssm_in",
-    "mixer.conv1d": "ssm_conv1d",
-    "mixer.norm": "ssm_norm",
-    "mixer.out_proj": "ssm_out",
+    **_mamba("mixer"),
     "mixer.q_proj": "attn_q",
     "mixer.k_proj": "attn_k",
     "mixer.v_proj": "attn_v",
@@ -187,10 +192,7 @@ _RENAMED = {
     "lfm2": _LFM2,
     "lfm2moe": _LFM2,
     "granitehybrid": {
-        "mamba.in_proj": "ssm_in",
-        "mamba.conv1d": "ssm_conv1d",
-        "mamba.norm": "ssm_norm",
-        "mamba.out_proj": "ssm_out",
+        **_mamba("mamba"),
         "shared_mlp.output_linear": "ffn_down_shexp",
         "block_sparse_moe.router": "ffn_gate_inp",
         "block_sparse_moe.router.layer": "ffn_gate_inp",
@@ -220,18 +222,12 @@ _RENAMED = {
         "shared_head.norm": "nextn.shared_head_norm",
         "shared_head.head": "nextn.shared_head_head",
         "embed_tokens": "nextn.embed_tokens",
-        **{
-            f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp"
-            for part in ("gate", "up", "down")
-        },
+        **_shared("shared_experts"),
     },
     "laguna": {
         "self_attn.g_proj": "attn_gate",
-        **{
-            f"mlp.shared_expert{s}.{part}_proj": f"ffn_{part}_shexp"
-            for s in ("", "s")
-            for part in ("gate", "up", "down")
-        },
+        **_shared("shared_expert"),
+        **_shared("shared_experts"),
     },
     "gpt-oss": {
         "post_attention_layernorm": "post_attention_norm",
@@ -239,6 +235,14 @@ _RENAMED = {
     },
 }
 # Names of their own, whole: what is no "weight" or "bias", and tensors that become several.
+
+
+def _numbers(mixer: str) -> dict[str, list[Target]]:
+    """Return the numbers of Mamba-2's heads in a mixer that is called so."""
+    parts = {"dt_bias": "ssm_dt.bias", "A_log": "ssm_a", "D": "ssm_d"}
+    return {f"{mixer}.{theirs}": [Target(ours)] for theirs, ours in parts.items()}
+
+
 _DELTA_NUMBERS = {
     "linear_attn.dt_bias": [Target("ssm_dt.bias")],
     "linear_attn.A_log": [Target("ssm_a")],
@@ -252,9 +256,7 @@ _FUSED_EXPERTS = {
     "mlp.experts.down_proj": [Target("ffn_down_exps.weight")],
 }
 _NEMOTRON_NUMBERS = {
-    "mixer.dt_bias": [Target("ssm_dt.bias")],
-    "mixer.A_log": [Target("ssm_a")],
-    "mixer.D": [Target("ssm_d")],
+    **_numbers("mixer"),
     "mixer.gate.e_score_correction_bias": [Target("exp_probs_b.bias")],
     "mixer.experts.up_proj": [Target("ffn_up_exps.weight")],
     "mixer.experts.down_proj": [Target("ffn_down_exps.weight")],
@@ -273,9 +275,7 @@ _OWN: dict[str, dict[str, list[Target]]] = {
         "feed_forward.expert_bias": [Target("exp_probs_b.bias")],
     },
     "granitehybrid": {
-        "mamba.dt_bias": [Target("ssm_dt.bias")],
-        "mamba.A_log": [Target("ssm_a")],
-        "mamba.D": [Target("ssm_d")],
+        **_numbers("mamba"),
         "shared_mlp.input_linear.weight": [
             Target("ffn_gate_shexp.weight", view=_half(False)),
             Target("ffn_up_shexp.weight", view=_half(True)),

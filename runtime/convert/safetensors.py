@@ -22,6 +22,7 @@ import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
 from ..gguf.types import GGMLType
+from ..memory import drop
 
 MAX_HEADER = 100 << 20  # bytes, as the format's own reader allows
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
@@ -84,9 +85,7 @@ class Checkpoint:
     def array(self, name: str) -> np.ndarray:
         """Return the values, a read-only view of the mapping; BF16 as raw bits in uint16."""
         stored = self.tensors[name]
-        count, dtype = math.prod(stored.shape), _NUMPY[stored.type]
-        flat = np.frombuffer(self._maps[stored.file], dtype, count, stored.first)
-        return flat.reshape(stored.shape)
+        return self._bytes(stored).view(_NUMPY[stored.type]).reshape(stored.shape)
 
     def blocks(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return MXFP4 weights as values [..., rows, 16 n] and exponents [..., rows, n]: uint8.
@@ -96,27 +95,18 @@ class Checkpoint:
         stored = self.tensors[name]
         assert stored.scales is not None
         *rows, width = stored.shape
-        parts = ((stored, width // 2), (stored.scales, width // 32))
-        values, scales = (
-            np.frombuffer(self._maps[part.file], np.uint8, part.nbytes, part.first).reshape(
-                *rows, n
-            )
-            for part, n in parts
-        )
-        return values, scales
+        values, scales = self._bytes(stored), self._bytes(stored.scales)
+        return values.reshape(*rows, width // 2), scales.reshape(*rows, width // 32)
 
     def release(self, name: str) -> None:
         """Release the memory of a tensor that has been read, where the system supports it."""
         stored = self.tensors[name]
         for part in (stored, stored.scales):
             if part is not None:
-                self._release(part)
+                drop(self._bytes(part))
 
-    def _release(self, stored: Stored) -> None:
-        first = -(-stored.first // mmap.PAGESIZE) * mmap.PAGESIZE
-        last = (stored.first + stored.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-        if last > first and hasattr(mmap, "MADV_DONTNEED"):
-            self._maps[stored.file].madvise(mmap.MADV_DONTNEED, first, last - first)
+    def _bytes(self, stored: Stored) -> np.ndarray:
+        return np.frombuffer(self._maps[stored.file], np.uint8, stored.nbytes, stored.first)
 
     def _join(self, name: str) -> None:
         """Merge MXFP4 values and their exponents into one tensor."""

@@ -13,12 +13,13 @@ import numpy as np
 
 from ...errors import UnsupportedModelError
 from ..models import REFUSED
+from ..models.gemma2 import Gemma2
+from ..models.gemma3 import Gemma3
+from ..models.smollm3 import NO_ROPE_STEP
 from . import recurrent_settings as recurrent
 from .checkpoint_settings import CheckpointSettings
 from .defaults import norm_epsilon, with_defaults
-from .fields import refuse as _refuse
-from .fields import refuse_set
-from .fields import whole as _whole
+from .fields import refuse, refuse_set, whole
 from .limits import check_limits
 from .mixtures import SIGMOID, add_dense_layers, add_experts, add_groups, refuse_other_mixtures
 from .rope import add_scaling, rope_settings
@@ -65,10 +66,8 @@ _PARTIAL: dict[str, float] = {
     **dict.fromkeys(("phi3", "laguna", "deepseek2", "gemma4"), 1.0),
     **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next"), 0.25),
 }
-SMOLLM3_NO_ROPE = 4  # every fourth layer has none; llama.cpp's files have no key for it
 MISTRAL_WINDOW = 4096  # of a `mistral` whose configuration lacks the key; null is none
-GEMMA_PERIOD = {"gemma2": 2, "gemma3": 6}  # one layer of so many sees everything, without a key
-GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # the one size with another attention scale
+_GEMMA = {"gemma2": Gemma2, "gemma3": Gemma3}
 
 
 def read_settings(config: dict[str, Any]) -> CheckpointSettings:
@@ -92,20 +91,20 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         c |= config["text_config"]
     c.setdefault("num_experts", c.get("num_local_experts") or c.get("n_routed_experts"))
     c = with_defaults(c, architecture)
-    width, heads = _whole(c, "hidden_size"), _whole(c, "num_attention_heads")
+    width, heads = whole(c, "hidden_size"), whole(c, "num_attention_heads")
     head_dim = int(c.get("head_dim") or width // heads)
     kv_heads = int(c.get("num_key_value_heads") or heads)
     rope = rope_settings(c, "full_attention")
     partial = float(rope.get("partial_rotary_factor", _PARTIAL.get(architecture, 1.0)) or 1.0)
     if architecture not in _PARTIAL:
         if partial != 1.0 and rope["rope_type"] != "default":
-            _refuse(c, "partial_rotary_factor with rope scaling", partial)
+            refuse(c, "partial_rotary_factor with rope scaling", partial)
         partial = 1.0
     if rope["rope_type"] == "proportional":  # see `frequency_factors`
         partial = 1.0
     s = CheckpointSettings(
         architecture=architecture,
-        layers=_whole(c, "num_hidden_layers"),
+        layers=whole(c, "num_hidden_layers"),
         width=width,
         heads=heads,
         kv_heads=kv_heads,
@@ -114,11 +113,11 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         rope=rope,
     )
     if c.get("hidden_act", c.get("hidden_activation")) not in (None, *_ACTIVATIONS[architecture]):
-        _refuse(c, "hidden_act", c.get("hidden_act", c.get("hidden_activation")))
+        refuse(c, "hidden_act", c.get("hidden_act", c.get("hidden_activation")))
     a = architecture
     s.metadata = {
         f"{a}.block_count": s.layers,
-        f"{a}.context_length": _whole(c, "max_position_embeddings"),
+        f"{a}.context_length": whole(c, "max_position_embeddings"),
         f"{a}.embedding_length": width,
         f"{a}.feed_forward_length": recurrent.ffn_of(a, c),
         f"{a}.attention.head_count": heads,
@@ -128,7 +127,7 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         f"{a}.attention.layer_norm_rms_epsilon": norm_epsilon(c, a),
         f"{a}.rope.freq_base": float(rope.get("rope_theta", 10000.0)),
         f"{a}.rope.dimension_count": s.rotated,
-        f"{a}.vocab_size": _whole(c, "vocab_size"),
+        f"{a}.vocab_size": whole(c, "vocab_size"),
     }
     add_scaling(s, c)
     if add := _ADD.get(architecture):
@@ -158,7 +157,7 @@ def _add_mistral_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 def _no_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if c.get("use_sliding_window") and c.get("sliding_window"):
-        _refuse(c, "use_sliding_window", True)
+        refuse(c, "use_sliding_window", True)
 
 
 def _no_late_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
@@ -173,12 +172,12 @@ def _no_late_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 def _add_smollm3(s: CheckpointSettings, c: dict[str, Any]) -> None:
     _no_window(s, c)
-    rule = [int((n + 1) % SMOLLM3_NO_ROPE != 0) for n in range(s.layers)]
+    rule = [int((n + 1) % NO_ROPE_STEP != 0) for n in range(s.layers)]
     if given := c.get("no_rope_layers"):  # then nothing reads the interval
         if given != rule:
-            _refuse(c, "no_rope_layers", given)
-    elif c.get("no_rope_layer_interval", SMOLLM3_NO_ROPE) != SMOLLM3_NO_ROPE:
-        _refuse(c, "no_rope_layer_interval", c["no_rope_layer_interval"])
+            refuse(c, "no_rope_layers", given)
+    elif c.get("no_rope_layer_interval", NO_ROPE_STEP) != NO_ROPE_STEP:
+        refuse(c, "no_rope_layer_interval", c["no_rope_layer_interval"])
 
 
 def _add_qwen3moe(s: CheckpointSettings, c: dict[str, Any]) -> None:
@@ -216,9 +215,9 @@ def _add_olmo2(s: CheckpointSettings, c: dict[str, Any]) -> None:
 def _add_gpt_oss(s: CheckpointSettings, c: dict[str, Any]) -> None:
     for key, usual in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)):
         if c.get(key, usual) != usual:
-            _refuse(c, key, c[key])
+            refuse(c, key, c[key])
     m = s.metadata
-    m["gpt-oss.attention.sliding_window"] = _whole(c, "sliding_window")
+    m["gpt-oss.attention.sliding_window"] = whole(c, "sliding_window")
     m["gpt-oss.attention.sliding_window_pattern"] = _slides(s, c, 2)
     add_experts(s, c, "intermediate_size")
 
@@ -231,7 +230,7 @@ def _add_laguna(s: CheckpointSettings, c: dict[str, Any]) -> None:
     add_dense_layers(s, c, usual=1)
     if any(slides):
         near = _near_rope(c)
-        m["laguna.attention.sliding_window"] = _whole(c, "sliding_window")
+        m["laguna.attention.sliding_window"] = whole(c, "sliding_window")
         m["laguna.attention.sliding_window_pattern"] = slides
         m["laguna.rope.freq_base_swa"] = float(near["rope_theta"])
         rotated = s.head_dim * float(near.get("partial_rotary_factor", 1.0))
@@ -245,18 +244,18 @@ def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
     """Add the settings of GLM-4.7-Flash and DeepSeek-V2: see `models/deepseek2.py`."""
     glm = c["model_type"] == "glm4_moe_lite"
     if not c.get("rope_interleave", True):
-        _refuse(c, "rope_interleave", c.get("rope_interleave"))
+        refuse(c, "rope_interleave", c.get("rope_interleave"))
     if not glm and (c.get("topk_method") or "greedy") != "greedy":
-        _refuse(c, "topk_method", c["topk_method"])  # its groups count by their best alone
+        refuse(c, "topk_method", c["topk_method"])  # its groups count by their best alone
     if not glm:
         refuse_set(c, "norm_topk_prob")  # DeepSeek's own code does it, transformers does not
     m, a = s.metadata, "deepseek2.attention."
-    rank, rotated = _whole(c, "kv_lora_rank"), _whole(c, "qk_rope_head_dim")
-    nope, values = _whole(c, "qk_nope_head_dim"), _whole(c, "v_head_dim")
+    rank, rotated = whole(c, "kv_lora_rank"), whole(c, "qk_rope_head_dim")
+    nope, values = whole(c, "qk_nope_head_dim"), whole(c, "v_head_dim")
     add_dense_layers(s, c, usual=int(c.get("first_k_dense_replace", 1 if glm else 0)))
     m[f"{a}head_count_kv"], m[f"{a}kv_lora_rank"] = 1, rank
     if c.get("q_lora_rank"):
-        m[f"{a}q_lora_rank"] = _whole(c, "q_lora_rank")
+        m[f"{a}q_lora_rank"] = whole(c, "q_lora_rank")
     m[f"{a}key_length"], m[f"{a}value_length"] = rank + rotated, rank
     m[f"{a}key_length_mla"], m[f"{a}value_length_mla"] = nope + rotated, values
     m["deepseek2.rope.dimension_count"] = rotated
@@ -278,7 +277,7 @@ def _near_rope(c: dict[str, Any]) -> dict[str, Any]:
     """Return the rotation of layers with a window, which has no scaling in these files."""
     near = rope_settings(c, "sliding_attention")
     if near["rope_type"] != "default":
-        _refuse(c, "rope scaling of sliding attention", near["rope_type"])
+        refuse(c, "rope scaling of sliding attention", near["rope_type"])
     return near
 
 
@@ -291,7 +290,7 @@ def _slides(s: CheckpointSettings, c: dict[str, Any], period: int) -> list[bool]
 
 def _add_gemma4(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if c.get("use_bidirectional_attention") == "all":
-        _refuse(c, "use_bidirectional_attention", "all")
+        refuse(c, "use_bidirectional_attention", "all")
     slides, m, a = _slides(s, c, 6), s.metadata, "gemma4.attention."
     slides[-1] = False
     near = _near_rope(c)
@@ -306,19 +305,19 @@ def _add_gemma4(s: CheckpointSettings, c: dict[str, Any]) -> None:
     m[f"{a}key_length_swa"] = m[f"{a}value_length_swa"] = s.head_dim
     m["gemma4.rope.dimension_count"], m["gemma4.rope.dimension_count_swa"] = wide, s.head_dim
     m["gemma4.rope.freq_base_swa"] = float(near["rope_theta"])
-    m[f"{a}sliding_window"], m[f"{a}sliding_window_pattern"] = _whole(c, "sliding_window"), slides
+    m[f"{a}sliding_window"], m[f"{a}sliding_window_pattern"] = whole(c, "sliding_window"), slides
     m[f"{a}head_count_kv"] = [s.kv_heads if slide else few for slide in slides]
     m[f"{a}shared_kv_layers"] = shared
     m["gemma4.embedding_length_per_layer_input"] = int(c.get("hidden_size_per_layer_input") or 0)
-    first, ffn = s.layers - shared, _whole(c, "intermediate_size")
+    first, ffn = s.layers - shared, whole(c, "intermediate_size")
     if c.get("use_double_wide_mlp"):
         m["gemma4.feed_forward_length"] = [ffn * (1 + (n >= first)) for n in range(s.layers)]
     if c.get("final_logit_softcapping"):
         m["gemma4.final_logit_softcapping"] = float(c["final_logit_softcapping"])
     if c.get("enable_moe_block"):
-        m["gemma4.expert_count"] = _whole(c, "num_experts")
-        m["gemma4.expert_used_count"] = _whole(c, "top_k_experts")
-        m["gemma4.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
+        m["gemma4.expert_count"] = whole(c, "num_experts")
+        m["gemma4.expert_used_count"] = whole(c, "top_k_experts")
+        m["gemma4.expert_feed_forward_length"] = whole(c, "moe_intermediate_size")
     for n, slide in enumerate(slides):
         s.kinds.append(f"{slide} {n >= first}")
         if n >= first:  # its keys are another layer's
@@ -343,19 +342,20 @@ def _add_gemma3(s: CheckpointSettings, c: dict[str, Any]) -> None:
 def _add_gemma_layers(s: CheckpointSettings, c: dict[str, Any]) -> None:
     """Add which layers have a window, and the scale of scores where it is not the usual one."""
     m, a = s.metadata, s.architecture
-    m[f"{a}.attention.sliding_window"] = _whole(c, "sliding_window")
-    slides = _slides(s, c, int(c.get("sliding_window_pattern") or GEMMA_PERIOD[a]))
-    if slides != _slides(s, {}, GEMMA_PERIOD[a]):
+    m[f"{a}.attention.sliding_window"] = whole(c, "sliding_window")
+    period = _GEMMA[a].period
+    slides = _slides(s, c, int(c.get("sliding_window_pattern") or period))
+    if slides != _slides(s, {}, period):
         m[f"{a}.attention.sliding_window_pattern"] = slides
     size = s.head_dim
-    if s.layers == GEMMA_27B_LAYERS[a]:
-        size = _whole(c, "hidden_size") // s.heads
+    if s.layers == _GEMMA[a].layers_27b:
+        size = whole(c, "hidden_size") // s.heads
     if c["query_pre_attn_scalar"] != size:
         m[f"{a}.attention.scale"] = float(c["query_pre_attn_scalar"]) ** -0.5
 
 
 def _add_phi3(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    context = _whole(c, "max_position_embeddings")
+    context = whole(c, "max_position_embeddings")
     original = int(s.rope.get("original_max_position_embeddings") or context)
     s.metadata["phi3.rope.scaling.original_context_length"] = original
     s.metadata["phi3.attention.sliding_window"] = int(c.get("sliding_window") or 0)

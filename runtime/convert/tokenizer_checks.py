@@ -86,6 +86,15 @@ def puts_space_first(described: Mapping[str, Any]) -> bool:
     return any(step.get("type") == "Metaspace" and _scheme(step) != "never" for step in steps)
 
 
+def added_tokens(
+    described: Mapping[str, Any] | None, settings: Mapping[str, Any]
+) -> dict[int, Mapping[str, Any]]:
+    """Return the entries of added tokens by id, sorted; `tokenizer.json` (described) decides."""
+    entries = {int(n): e for n, e in (settings.get("added_tokens_decoder") or {}).items()}
+    entries |= {int(e["id"]): e for e in (described or {}).get("added_tokens") or []}
+    return dict(sorted(entries.items()))
+
+
 def check_added(
     described: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
@@ -101,11 +110,9 @@ def check_added(
     Raises:
         UnsupportedModelError: a plain word counts only where it stands alone.
     """
-    entries = {int(n): e for n, e in (settings.get("added_tokens_decoder") or {}).items()}
-    entries |= {int(e["id"]): e for e in (described or {}).get("added_tokens") or []}
     strip: list[str] = []
     alone: list[str] = []
-    for _, entry in sorted(entries.items()):
+    for entry in added_tokens(described, settings).values():
         text = str(entry.get("content"))
         if entry.get("single_word"):
             if not entry.get("special") and not looks_like_markup(text):

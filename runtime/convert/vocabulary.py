@@ -27,6 +27,7 @@ from .safetensors import read_json
 from .sentencepiece_model import read_model
 from .tokenizer_checks import (
     SPACE,
+    added_tokens,
     check_added,
     check_bytes,
     check_pieces,
@@ -101,7 +102,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], size: int, arch: str
     else:
         data = _from_pieces(described)
     data.notes += check_added(described, settings, partial(swallows, arch, data.model))
-    _add_marked(data, _added(described, settings), size)
+    _add_marked(data, added_tokens(described, settings), size)
     _fill(data, size)
     generation = folder / "generation_config.json"
     ends = read_json(generation).get("eos_token_id") if generation.exists() else None
@@ -254,20 +255,9 @@ def _from_letters(described: Mapping[str, Any]) -> TokenizerData:
 # --- marked tokens, filling, beginning and end
 
 
-def _added(
-    described: Mapping[str, Any] | None, settings: Mapping[str, Any]
-) -> dict[int, tuple[str, bool]]:
-    """Map ids of added tokens to (text, whether they are special)."""
-    found: dict[int, tuple[str, bool]] = {}
-    for n, entry in (settings.get("added_tokens_decoder") or {}).items():
-        found[int(n)] = str(entry.get("content")), bool(entry.get("special"))
-    for entry in (described or {}).get("added_tokens") or []:
-        found[int(entry["id"])] = str(entry["content"]), bool(entry.get("special"))
-    return found
-
-
-def _add_marked(data: TokenizerData, added: dict[int, tuple[str, bool]], size: int) -> None:
-    for n, (text, special) in sorted(added.items()):
+def _add_marked(data: TokenizerData, added: Mapping[int, Mapping[str, Any]], size: int) -> None:
+    for n, entry in added.items():
+        text = str(entry.get("content"))
         if n >= size:  # Gemma 3's text models have <image_soft_token> there
             data.left_out.append(text)
             continue
@@ -276,7 +266,7 @@ def _add_marked(data: TokenizerData, added: dict[int, tuple[str, bool]], size: i
         known = data.types[n] in (TokenType.UNKNOWN, TokenType.BYTE)
         if known and data.tokens[n] == text:
             continue
-        control = special or _CONTROL.fullmatch(text) is not None
+        control = entry.get("special") or _CONTROL.fullmatch(text) is not None
         data.types[n] = TokenType.CONTROL if control else TokenType.USER_DEFINED
         # A user-defined piece is compared with text, where the space is a space.
         spaced = data.model == "llama" and not control

@@ -30,35 +30,21 @@ def predict_row_s(engine: Engine, slots: int) -> float:
     return read + 2 * TYPICAL_REPLY * step
 
 
-class Forecast:
-    """The rate and the time left.
+def predict_left_s(
+    rows: int, finished: int, seconds: float, row_s: float, workers: int
+) -> float | None:
+    """Predict the seconds for `rows` more rows; None where nothing is known.
 
-    Attributes:
-        predicted_s: seconds that a row is expected to keep an engine busy; 0: unknown.
+    Args:
+        rows: that are left.
+        finished: rows that are done, in `seconds`.
+        row_s: seconds that a row is expected to keep an engine busy; 0: unknown.
         workers: engines that take rows.
     """
-
-    def __init__(self) -> None:
-        self.predicted_s = 0.0
-        self.workers = 0
-        self._finished = 0
-        self._seconds = 0.0
-
-    def see(self, finished: int, seconds: float) -> None:
-        """Record the total of finished rows and the seconds so far."""
-        self._finished, self._seconds = finished, seconds
-
-    @property
-    def rows_per_s(self) -> float:
-        """Return the observed rate; 0 before the first row."""
-        return self._finished / self._seconds if self._seconds else 0.0
-
-    def left_s(self, rows: int) -> float | None:
-        """Return the seconds for `rows` more rows; None where nothing is known."""
-        if not rows:
-            return 0.0
-        weight = WEIGHT * max(1, self.workers) if self.predicted_s else 0  # of so many rows
-        if not weight + self._finished:
-            return None
-        expected = weight * self.predicted_s / max(1, self.workers)
-        return rows * (expected + self._seconds) / (weight + self._finished)
+    if not rows:
+        return 0.0
+    engines = max(1, workers)
+    weight = WEIGHT * engines if row_s else 0  # of so many rows
+    if not weight + finished:
+        return None
+    return rows * (weight * row_s / engines + seconds) / (weight + finished)

@@ -19,7 +19,7 @@ from typing import Any
 from ...errors import FleetError, RowError
 from .answering import Outcome
 from .dispatch import Dispatcher, Limits, Task
-from .forecast import Forecast
+from .forecast import predict_left_s
 from .results import Results
 from .rows import Row
 from .workers import Event, Post, Work, Worker
@@ -158,7 +158,6 @@ class MapRun:
         self._bounds = bounds or Bounds()
         self._on_progress, self._on_note = on_progress, on_note
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._forecast = Forecast()
         self._predicted: dict[str, float] = {}
         self._began = self._first = time.monotonic()
         self._gone: set[str] = set()
@@ -379,12 +378,9 @@ class MapRun:
         report.seconds = now - self._began
         report.finished = report.rows - report.left - report.earlier
         report.numbers = dict(self._results.numbers)
-        forecast = self._forecast
-        forecast.workers = report.workers
-        if self._predicted:
-            forecast.predicted_s = sum(self._predicted.values()) / len(self._predicted)
-        forecast.see(report.finished, now - self._first)
-        report.left_s = forecast.left_s(report.left)
+        row_s = sum(self._predicted.values()) / max(1, len(self._predicted))
+        seconds = now - self._first
+        report.left_s = predict_left_s(report.left, report.finished, seconds, row_s, report.workers)
         if self._on_progress is not None:
             self._on_progress(report)
 

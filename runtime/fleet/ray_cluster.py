@@ -16,19 +16,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...arguments import pip_install
 from ...errors import FleetError, SettingError, TriplepointError
 from ..agent.run_metadata import versions
 from ..config import default_model
-from .answering import AgentFactory, Outcome, Recipe, Stopper, answer
+from .answering import AgentFactory, Outcome, Recipe
 from .dispatch import Task, WorkerState
 from .forecast import predict_row_s
 from .rows import Row
-from .workers import Event, Post, Work, trace_name
+from .workers import Event, OneEngine, Post, Work, trace_name
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
 
 SCAN_S = 5.0  # between two looks for machines that have joined
 _STARTS = 5  # times in a row that an actor may die before it is ready
@@ -65,11 +68,9 @@ class EngineActor:
         slots: int,
         hidden: tuple[Path, ...] = (),
     ) -> None:
-        self._spec, self._make, self._slots, self._hidden = spec, make, slots, hidden
-        self._engine: Any = None
-        self._model: str | None = ""
-        self._lock = threading.Lock()
-        self._stopper = Stopper()
+        self._spec, self._slots = spec, slots
+        self._work = Work(make, hidden=hidden)
+        self._engine = OneEngine(self._load)
         self._folder = tempfile.TemporaryDirectory(prefix="triplepoint-")
 
     def place(self) -> tuple[str, str]:
@@ -80,37 +81,24 @@ class EngineActor:
 
     def prepare(self) -> float:
         """Load the model of most rows; return the predicted seconds of a row."""
-        return predict_row_s(self._engine_of(None), self._slots)
+        return predict_row_s(self._engine.of(None), self._slots)
 
     def do(self, row: Row, name: str, traced: bool) -> Outcome:
         """Answer a row; the outcome includes its trace."""
         began = time.perf_counter()
         path = Path(self._folder.name) / f"{name}.jsonl" if traced else None
-        try:
-            engine = self._engine_of(row.model)
-            outcome = answer(engine, row, self._make, path, self._stopper, self._hidden)
-        except TriplepointError as error:
-            outcome = Outcome("error", error=str(error))
-        except Exception as error:
-            outcome = Outcome("retry", error=f"{type(error).__name__}: {error}")
+        outcome = self._work.answer(self._engine.of, row, path)
         outcome.seconds = outcome.seconds or time.perf_counter() - began
         if path is not None and path.exists():
             outcome.trace = path.read_bytes()
             path.unlink()
         return outcome
 
-    def _engine_of(self, model: str | None) -> Any:
+    def _load(self, model: str | None) -> Engine:
         from ..engine.engine import Engine
 
-        with self._lock:
-            if self._engine is None or self._model != model:
-                if self._engine is not None:
-                    self._engine.close()
-                self._engine = None
-                name = model or self._spec.model or default_model().value
-                options = {"threads": self._spec.threads, **self._spec.options}
-                self._engine, self._model = Engine.load(name, **options), model
-            return self._engine
+        name = model or self._spec.model or default_model().value
+        return Engine.load(name, **{"threads": self._spec.threads, **self._spec.options})
 
 
 class RayWorker:
@@ -343,13 +331,9 @@ class RayPool:
             nodes = max(1, len(specs))
             threads = max((spec.threads for spec in specs), default=1)
             each = self._threads or max(1, threads // -(-self._count // nodes))
-            return [self._like(each, None)] * self._count
+            return [replace(self._spec, threads=each)] * self._count
         # A cluster that has no machine yet gets one from its autoscaler on request.
-        return specs or [self._like(self._threads or 1, None)]
-
-    def _like(self, threads: int, node: str | None) -> EngineSpec:
-        spec = self._spec
-        return EngineSpec(spec.model, spec.options, threads, spec.memory, node)
+        return specs or [replace(self._spec, threads=self._threads or 1)]
 
     def _on_new_nodes(self) -> list[EngineSpec]:
         """Add a worker for each engine that fits on a new node."""
@@ -368,7 +352,7 @@ class RayPool:
             count = cores // threads
             if self._memory:
                 count = min(count, int(resources.get("memory", 0) // self._memory))
-            specs += [self._like(threads, name)] * count
+            specs += [replace(self._spec, threads=threads, node=name)] * count
         return specs
 
     def _look(self) -> None:

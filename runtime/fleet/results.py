@@ -8,12 +8,13 @@ again. At the end of a run the file is put in the order of the rows, if that is 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import stat
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -52,8 +53,7 @@ class Results:
         self.unpriced: defaultdict[str, float] = defaultdict(float)
         self._spans: dict[str, tuple[int, int]] = {}  # offset and bytes of each line
         self._end = 0
-        self._file: BinaryIO | None = None
-        self._memory: list[bytes] = []
+        self._file: BinaryIO = io.BytesIO()
         if path is None:
             return
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
@@ -94,25 +94,23 @@ class Results:
 
     def _append(self, data: bytes) -> None:
         """Write and sync; raise OSError, and leave nothing written, where the disk refuses."""
-        if self._file is None:
-            return
         try:
             self._file.seek(self._end)
             while data:
                 data = data[self._file.write(data) or 0 :]
-            os.fsync(self._file.fileno())
+            if self.path is not None:
+                os.fsync(self._file.fileno())
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._file.truncate(self._end)
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
-    def forget_failed(self, keys: Collection[str] | None = None) -> int:
-        """Drop the results of failed rows, or of `keys`; return their number."""
-        if keys is None:
-            keys = {key for key, status in self.done.items() if status in FAILED}
-        if keys:
-            self._rewrite([key for key in self._spans if key not in keys])
-        return len(keys)
+    def forget_failed(self) -> int:
+        """Drop the results of failed rows; return their number."""
+        failed = {key for key, status in self.done.items() if status in FAILED}
+        if failed:
+            self._rewrite([key for key in self._spans if key not in failed])
+        return len(failed)
 
     def sort(self, order: Mapping[str, int]) -> None:
         """Sort the lines in the order of the rows, atomically.
@@ -125,8 +123,8 @@ class Results:
             self._rewrite(keys)
 
     def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
+        """Close the file; results in memory stay."""
+        if self.path is not None:
             self._file.close()
 
     def _note(self, result: Mapping[str, Any], line: bytes) -> None:
@@ -136,15 +134,11 @@ class Results:
         self.counts[result["status"]] += 1
         self._spans[key] = (self._end, len(line))
         self._end += len(line)
-        if self._file is None:
-            self._spans[key] = (len(self._memory), 0)
-            self._memory.append(line)
         usage = result.get("usage")
         counts = {"seconds": result.get("seconds"), "cost": result.get("cost")}
         has_cost = isinstance(result.get("cost"), int | float)
-        self.priced += has_cost and bool(
-            usage
-        )  # one that failed before it began counts for nothing
+        # One that failed before it began counts for nothing.
+        self.priced += has_cost and bool(usage)
         for name, value in {**(usage if isinstance(usage, dict) else {}), **counts}.items():
             if isinstance(value, int | float):
                 self.numbers[name] = self.numbers.get(name, 0) + value
@@ -160,13 +154,7 @@ class Results:
 
     def _line(self, key: str) -> bytes:
         offset, size = self._spans[key]
-        if self._file is None:
-            return self._memory[offset]
         self._file.seek(offset)
-        return self._read_whole(size)
-
-    def _read_whole(self, size: int) -> bytes:
-        assert self._file is not None
         data = b""
         while len(data) < size and (more := self._file.read(size - len(data))):
             data += more
@@ -174,7 +162,6 @@ class Results:
 
     def _claim(self, path: Path) -> None:
         """Lock the file for one writer."""
-        assert self._file is not None
         if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             raise RowError(
                 f"{path} is not a regular file; results must be readable when a run resumes"
@@ -187,7 +174,6 @@ class Results:
 
         The one that was opened before then is free to claim, but its contents would be lost.
         """
-        assert self._file is not None
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), os.stat(path))
         except FileNotFoundError:
@@ -195,7 +181,6 @@ class Results:
 
     def _read(self, path: Path) -> None:
         """Read the file; truncate it after the last whole line."""
-        assert self._file is not None
         result, line = None, b""
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
@@ -223,19 +208,18 @@ class Results:
 
     def _rewrite(self, keys: list[str]) -> None:
         """Replace the file atomically by the lines of these rows, in this order."""
-        lines = ((key, self._line(key)) for key in keys)
-        if self._file is None or self.path is None:
+        lines = map(self._line, keys)
+        if self.path is None:
             fresh = Results(None)
-            for _, line in lines:
-                fresh._note(json.loads(line), line)
+            for line in lines:
+                fresh.add([json.loads(line)])
             self._take(fresh)
             return
         target = self.path.resolve()  # a link stays one
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
-                for _, line in lines:
-                    file.write(line)
+                file.writelines(lines)
                 file.flush()
                 os.fsync(file.fileno())
                 os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(self._file.fileno()).st_mode))
@@ -253,11 +237,7 @@ class Results:
         self._take(fresh)
 
     def _take(self, fresh: Results) -> None:
-        self.done, self.counts, self.numbers = fresh.done, fresh.counts, fresh.numbers
-        self._spans, self.dearest = fresh._spans, fresh.dearest
-        self.row_numbers = fresh.row_numbers
-        self.priced, self.unpriced = fresh.priced, fresh.unpriced
-        self._end, self._file, self._memory = fresh._end, fresh._file, fresh._memory
+        vars(self).update(vars(fresh), path=self.path)
 
 
 def _result_of(line: bytes) -> dict[str, Any] | None:

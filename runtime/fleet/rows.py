@@ -6,6 +6,7 @@ passed through to its result. An invalid row is refused with its line before any
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import glob
 import hashlib
@@ -13,8 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,14 +129,9 @@ def make_rows(
             # Equal rows are distinguished by their order.
             copies[row.key] = copies.get(row.key, 0) + 1
             if copies[row.key] > 1:
-                key = f"{row.key}-{copies[row.key]}"
-                row = Row(row.number, key, row.fields, *_parts(row))
+                row = replace(row, key=f"{row.key}-{copies[row.key]}")
         rows.append(row)
     return rows
-
-
-def _parts(row: Row) -> tuple[Any, ...]:
-    return row.question, row.dir, row.schema, row.tools, row.model
 
 
 def _row(where: str, number: int, given: Mapping[str, Any], template: str | None) -> Row:
@@ -149,7 +144,8 @@ def _row(where: str, number: int, given: Mapping[str, Any], template: str | None
         if not isinstance(name, str) or name in RESULT_FIELDS:
             raise RowError(f"{where}: a field cannot be called {name!r}: results have one; rename")
     if template is not None:
-        fields = {"question": _filled(template, fields, where), **_without(fields, "question")}
+        asked = {"question": _filled(template, fields, where)}
+        fields = asked | fields | asked  # first, whether there was one or not
     question = fields.get("question")
     if not isinstance(question, str) or not question.strip():
         wanted = (
@@ -192,10 +188,6 @@ def _culprit(fields: Mapping[str, Any]) -> str:
         except (ValueError, TypeError, RecursionError):
             return f"the field {name!r} cannot be written"
     return "it cannot be written"
-
-
-def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if key != name}
 
 
 def _filled(template: str, fields: Mapping[str, Any], where: str) -> str:
@@ -248,7 +240,7 @@ def _tools(where: str, value: Any) -> tuple[str, ...] | None:
 
 def _json_lines(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     # stdin stays open: it is not ours, and the command line looks at it later.
-    with nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb") as file:
+    with contextlib.nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(_MAX_BYTES), b""), 1):
             where = f"{name}, line {number}"
             if len(line) >= _MAX_BYTES:
@@ -287,16 +279,11 @@ def _csv(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _not_utf8(path: Path) -> int:
     """Return the first line that is not UTF-8."""
-    with path.open("rb") as file:
-        return next(number for number, line in enumerate(file, 1) if not _is_utf8(line))
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+    number = 0
+    with path.open("rb") as file, contextlib.suppress(UnicodeDecodeError):
+        for number, line in enumerate(file, 1):  # noqa: B007
+            line.decode("utf-8")
+    return number
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ...errors import EngineError, ModelError, TriplepointError
+from ...errors import TriplepointError
 from ...interrupts import held, start
 from ..remote import RemoteEngine
-from .answering import AgentFactory, Outcome, Recipe, Stopper, answer, why_silent
+from .answering import AgentFactory, Outcome, Recipe, Status, Stopper, answer, why_silent
 from .dispatch import Task, WorkerState
 from .forecast import predict_row_s
 
@@ -97,9 +97,24 @@ class Work:
     mark: str = ""
     hidden: tuple[Path, ...] = ()
 
-    def answer(self, engine: Engine | RemoteEngine, row: Row, trace: Path | None) -> Outcome:
-        """Answer a row on an engine; never raises."""
-        return answer(engine, row, self.make, trace, self.stopper, self.hidden)
+    def answer(
+        self,
+        engine_of: Callable[[str | None], Engine | RemoteEngine],
+        row: Row,
+        trace: Path | None,
+        unusable: Status = "error",
+    ) -> Outcome:
+        """Answer a row on the engine of its model; never raises.
+
+        unusable: the status where the engine cannot be had.
+        """
+        try:
+            engine = engine_of(row.model)
+            return answer(engine, row, self.make, trace, self.stopper, self.hidden)
+        except TriplepointError as error:
+            return Outcome(unusable, error=str(error))
+        except Exception as error:
+            return Outcome("retry", error=f"{type(error).__name__}: {error}")
 
     def trace_of(self, task: Task) -> Path | None:
         """Return the trace path of the row's try."""
@@ -112,6 +127,44 @@ def trace_name(task: Task) -> str:
     """Return the trace name of a row's try, which is stable when a killed run resumes."""
     again = f".{task.tries}" if task.tries > 1 else ""
     return f"{task.row.number + 1:06d}-{task.row.key[:8]}{again}"
+
+
+class OneEngine:
+    """The engine of one model at a time; it is closed before that of another model is loaded.
+
+    Args:
+        load: gives the engine of a model.
+        owned: whether engines are closed when they are not needed any more.
+        loaded: hears of each that is loaded.
+    """
+
+    def __init__(
+        self,
+        load: LoadEngine,
+        *,
+        owned: bool = True,
+        loaded: Callable[[Engine], None] | None = None,
+    ) -> None:
+        self._load, self._owned, self._loaded = load, owned, loaded
+        self._engine: Engine | None = None
+        self._model: str | None = ""
+        self._lock = threading.Lock()
+
+    def of(self, model: str | None) -> Engine:
+        """Return the engine of a model."""
+        with self._lock:
+            if self._engine is None or self._model != model:
+                self.close()
+                self._engine, self._model = self._load(model), model
+                if self._loaded is not None:
+                    self._loaded(self._engine)
+            return self._engine
+
+    def close(self) -> None:
+        """Close the engine that there is."""
+        if self._engine is not None and self._owned:
+            self._engine.close()
+        self._engine = None
 
 
 class LocalWorker:
@@ -127,11 +180,9 @@ class LocalWorker:
     ) -> None:
         self.state = WorkerState(name, slots)
         self.ready = self.gone = False
-        self._work, self._load, self._owned = work, load, owned
+        self._work = work
+        self._engine = OneEngine(load, owned=owned, loaded=self._predict)
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix=name)
-        self._engine: Engine | None = None
-        self._model: str | None = ""
-        self._lock = threading.Lock()
         self._post: Post = queue.SimpleQueue[Event]().put
 
     def start(self, post: Post) -> None:
@@ -147,37 +198,20 @@ class LocalWorker:
 
     def _do(self, task: Task) -> None:
         began = time.perf_counter()
-        try:
-            engine = self._engine_of(task)
-            trace = self._work.trace_of(task)
-            outcome = self._work.answer(engine, task.row, trace)
-        except TriplepointError as error:  # its model cannot be loaded
-            outcome = Outcome("error", error=str(error))
-        except Exception as error:
-            outcome = Outcome("retry", error=f"{type(error).__name__}: {error}")
+        outcome = self._work.answer(self._engine.of, task.row, self._work.trace_of(task))
         outcome.seconds = outcome.seconds or time.perf_counter() - began
         self._post(Event("ended", self, task, outcome))
 
-    def _engine_of(self, task: Task) -> Engine:
-        """Return the engine of the row's model; the one of another model is closed first."""
-        with self._lock:
-            if self._engine is None or self._model != task.model:
-                if self._engine is not None and self._owned:
-                    self._engine.close()
-                self._engine = None
-                self._engine, self._model = self._load(task.model), task.model
-                with contextlib.suppress(TriplepointError):
-                    predicted = predict_row_s(self._engine, self.state.slots)
-                    self._post(Event("ready", self, predicted_s=predicted))
-            return self._engine
+    def _predict(self, engine: Engine) -> None:
+        with contextlib.suppress(TriplepointError):
+            predicted = predict_row_s(engine, self.state.slots)
+            self._post(Event("ready", self, predicted_s=predicted))
 
     def close(self) -> None:
         """Stop what runs, and release everything."""
         self._work.stopper.stop()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        if self._engine is not None and self._owned:
-            self._engine.close()
-        self._engine = None
+        self._engine.close()
 
 
 class ServerWorker:
@@ -223,14 +257,8 @@ class ServerWorker:
             self._threads.submit(self._do, task)
 
     def _do(self, task: Task) -> None:
-        try:
-            engine = self._engine_of(task.model)
-            trace = self._work.trace_of(task)
-            outcome = self._work.answer(engine, task.row, trace)
-        except (EngineError, ModelError) as error:
-            outcome = Outcome("away", error=str(error))
-        except Exception as error:
-            outcome = Outcome("retry", error=f"{type(error).__name__}: {error}")
+        trace = self._work.trace_of(task)
+        outcome = self._work.answer(self._engine_of, task.row, trace, unusable="away")
         away = outcome.status in ("away", "dropped")
         if not away:
             self._away_since = 0.0

@@ -16,12 +16,13 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 
 from ...arguments import Closing, ProcessBound, open_regular
 from ...errors import GGUFError, ModelError, UnsupportedModelError
+from ..memory import drop
 from .header import TRUNCATED, HeaderReader, shown
 from .mapped_file_guard import MappedFileGuard, sha256_of
 from .types import GGMLType, MetadataValue, StringArray, TensorInfo, Texts, ValueType
@@ -29,6 +30,7 @@ from .types import GGMLType, MetadataValue, StringArray, TensorInfo, Texts, Valu
 __all__ = ["GGMLType", "GGUFFile", "MetadataValue", "StringArray", "TensorInfo", "ValueType"]
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+Scalar = TypeVar("Scalar", bound=bool | int | float | str)
 
 
 class GGUFFile(ProcessBound, Closing):
@@ -109,11 +111,7 @@ class GGUFFile(ProcessBound, Closing):
 
         Only whole pages go, and only where the system knows how.
         """
-        info = self.tensors[name]
-        first = -(-info.offset // mmap.PAGESIZE) * mmap.PAGESIZE
-        last = (info.offset + info.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-        if last > first and hasattr(mmap, "MADV_DONTNEED"):
-            self._mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
+        drop(self.data(name))
 
     def sha256(self) -> str:
         """Return the hex digest of the opened file, even if the path was replaced; for split
@@ -138,8 +136,6 @@ class GGUFFile(ProcessBound, Closing):
         Raises GGUFError for another type, a value out of range, or (without default) no such key.
         """
         value = self._typed(key, (int,), "a whole number", default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            self.refuse(key, f"must be a whole number, is {self._types[key].name}")
         if not low <= value <= high:
             self.refuse(key, f"{value} is not between {low} and {high}")
         return value
@@ -147,33 +143,27 @@ class GGUFFile(ProcessBound, Closing):
     def number(self, key: str, default: float | None = None) -> float:
         """Return the number at `key`, finite as a float32; `default` if the key is missing."""
         value = self._typed(key, (int, float), "a number", default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self.refuse(key, f"must be a number, is {self._types[key].name}")
         if not abs(value) <= FLOAT32_MAX:  # NaN is not, either
             self.refuse(key, f"{value} is not finite in 32 bits")
         return float(value)
 
     def string(self, key: str, default: str | None = None) -> str:
         """Return the string at `key`; `default` if the key is missing."""
-        value = self._typed(key, (str,), "a string", default)
-        assert isinstance(value, str), (key, value)
-        return value
+        return self._typed(key, (str,), "a string", default)
 
     def boolean(self, key: str, default: bool | None = None) -> bool:
         """Return the truth value at `key`; `default` if the key is missing."""
-        value = self._typed(key, (bool,), "a boolean", default)
-        assert isinstance(value, bool), (key, value)
-        return value
+        return self._typed(key, (bool,), "a boolean", default)
 
     def _typed(
-        self, key: str, kinds: tuple[type, ...], expected: str, default: object
-    ) -> MetadataValue | object:
+        self, key: str, kinds: tuple[type[Scalar], ...], expected: str, default: Scalar | None
+    ) -> Scalar:
         if key not in self.metadata:
             if default is None:
                 self.refuse(key, "missing")
             return default
         value = self.metadata[key]
-        if not isinstance(value, kinds):
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             self.refuse(key, f"must be {expected}, is {self._types[key].name}")
         return value
 

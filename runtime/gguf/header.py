@@ -115,10 +115,8 @@ class HeaderReader:
 
     def _fail(self, message: str, field: str, offset: int, *, truncated: bool = False) -> NoReturn:
         """Raise GGUFError; `truncated`: whether more bytes of the file could make it right."""
-        path = self._held.path
-        if truncated:
-            raise GGUFError(message, path=path, field=field, offset=offset, remedy=TRUNCATED)
-        raise GGUFError(message, path=path, field=field, offset=offset)
+        remedy = {"remedy": TRUNCATED} if truncated else {}
+        raise GGUFError(message, path=self._held.path, field=field, offset=offset, **remedy)
 
     def _need(self, count: int, field: str) -> int:
         """Check that `count` bytes follow; move over them and return where they start."""

@@ -65,7 +65,3 @@ class SplitGGUFFile(GGUFFile):
         """Return the part that has tensor `name`; the first if none has it."""
         part = self._part_of.get(name)
         return self.path if part is None else part.path
-
-    def release(self, name: str) -> None:
-        """Release the memory of tensor `name`; its bytes are read from the file when needed."""
-        self._part_of[name].release(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -71,10 +72,7 @@ class GGMLType(IntEnum):
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
         """Return the bytes of a tensor of `shape` (numpy order), with rows of whole blocks."""
-        count = 1
-        for dim in shape:
-            count *= dim
-        return count // self.block_size * self.type_size
+        return math.prod(shape) // self.block_size * self.type_size
 
 
 def parts_of(name: str) -> int:

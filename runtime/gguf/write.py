@@ -75,17 +75,17 @@ class GGUFWriter:
         Without `kind`: bool is BOOL, int UINT32 (INT32 when negative, 64 bits when too large),
         float FLOAT32, str and bytes STRING; a numpy array keeps its dtype; sequences are arrays.
         """
-        assert not self._begun, f"metadata {key!r} added after the header was written"
-        if key in self._metadata:
-            raise ValueError(f"metadata {key!r} already exists")
-        self._metadata[key] = _tagged(value, kind)
+        self._add(key, _tagged(value, kind))
 
     def add_stored(self, key: str, kind: ValueType, value: bytes) -> None:
         """Add metadata whose bytes come from another file: `GGUFFile.stored`."""
+        self._add(key, struct.pack("<I", kind) + value)
+
+    def _add(self, key: str, tagged: bytes) -> None:
         assert not self._begun, f"metadata {key!r} added after the header was written"
         if key in self._metadata:
             raise ValueError(f"metadata {key!r} already exists")
-        self._metadata[key] = struct.pack("<I", kind) + value
+        self._metadata[key] = tagged
 
     def declare(self, name: str, shape: Sequence[int], kind: GGMLType) -> None:
         """Declare a tensor of `shape` (numpy order, rows first), to be written in this order."""

@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..synthetic.shapes import Shape
@@ -42,17 +42,21 @@ class KnownModel:
 @functools.cache
 def known_models() -> tuple[KnownModel, ...]:
     """Return all of them, in the order of the file: the smallest first."""
+    from ..synthetic.shapes import shape_of
+
+    return tuple(
+        KnownModel(nbytes=entry.pop("bytes"), shape=shape_of(entry.pop("shape")), **entry)
+        for entry in models_toml()["models"]
+    )
+
+
+def models_toml() -> dict[str, Any]:
+    """Return the tables of `models.toml`."""
     import tomllib  # where an alias may be meant; most commands name none
     from importlib.resources import files
 
-    from ..synthetic.shapes import shape_of
-
     text = files(__package__ or "").joinpath("models.toml").read_text(encoding="utf-8")
-    entries = tomllib.loads(text)["models"]
-    return tuple(
-        KnownModel(nbytes=entry.pop("bytes"), shape=shape_of(entry.pop("shape")), **entry)
-        for entry in entries
-    )
+    return tomllib.loads(text)
 
 
 def by_alias(text: str) -> KnownModel | None:

@@ -94,8 +94,8 @@ class CachedRepo:
         """List the complete GGUF files of a commit."""
         found = []
         root = self.snapshots / commit
-        for path in sorted(_files_under(root)):
-            if path.name.lower().endswith(".gguf"):
+        for path in sorted(root.rglob("*")):
+            if path.name.lower().endswith(".gguf") and not path.is_dir():
                 with contextlib.suppress(OSError):  # a link to a blob that is gone
                     found.append(self._cached(root, path))
         return found
@@ -111,10 +111,9 @@ class CachedRepo:
 
     def _target(self, local_path: Path) -> Path:
         """Return the blob that a snapshot's link leads to; the path itself if it is not ours."""
-        if not local_path.is_symlink():
-            return local_path
-        target = Path(os.path.normpath(local_path.parent / os.readlink(local_path)))
-        return target if target.parent == Path(os.path.normpath(self.blobs)) else local_path
+        target = target_of(local_path)
+        ours = target is not None and target.parent == Path(os.path.normpath(self.blobs))
+        return target if target is not None and ours else local_path
 
     def blob(self, digest: str) -> Path:
         """Return the path of the contents with this hash, existing or not."""
@@ -200,6 +199,13 @@ class CachedRepo:
         return shown
 
 
+def target_of(path: Path) -> Path | None:
+    """Return what a link leads to, one step on; None if `path` is no link."""
+    if not path.is_symlink():
+        return None
+    return Path(os.path.normpath(path.parent / os.readlink(path)))
+
+
 @contextlib.contextmanager
 def as_model_error(what: str, cache: Path) -> Iterator[None]:
     """Convert OSError to a ModelError that names what was attempted."""
@@ -223,9 +229,3 @@ def cached_repos(cache: Path) -> Iterator[CachedRepo]:
         repo = name.removeprefix(PREFIX).replace("--", "/", 1)
         if name.startswith(PREFIX) and is_repo(repo):
             yield CachedRepo(cache, repo)
-
-
-def _files_under(root: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(root):
-        for name in names:
-            yield Path(folder) / name

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError
+from .find import git_hasher
 from .listing import explain
 from .names import ModelName
 from .progress import ProgressReporter, size_text
@@ -88,9 +89,7 @@ class Download:
         if self.file.size > _LONG:
             self.watcher.note(f"checking {self.file.path}")
         if len(self.file.digest or "") == 40:  # as git names its blobs
-            return part.hexdigest(
-                hashlib.sha1(b"blob %d\0" % self.file.size, usedforsecurity=False)
-            )
+            return part.hexdigest(git_hasher(self.file.size))
         return part.hexdigest(hashlib.sha256())
 
     def _fill(self, part: _Part) -> None:

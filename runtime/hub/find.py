@@ -13,7 +13,7 @@ from ..gguf import filehash
 from .aliases import KnownModel, alias_of
 from .cache import CachedFile, CachedRepo, as_model_error
 from .names import MAIN, ModelName
-from .progress import NullProgress, ProgressReporter, size_text
+from .progress import ProgressReporter, size_text
 from .settings import HubSettings
 from .variants import ChoiceError, Variant, choose, variants_of
 
@@ -89,29 +89,24 @@ def find(name: ModelName, settings: HubSettings, watcher: ProgressReporter | Non
         ModelError: a file is damaged.
     """
     with as_model_error(f"cannot read {name}", settings.cache):
-        return _find(name, settings, watcher or NullProgress())
-
-
-def _find(name: ModelName, settings: HubSettings, watcher: ProgressReporter) -> Found:
-    repo = CachedRepo(settings.cache, name.repo)
-    models = models_of(repo, name.revision)
-    whole = [one for one in models if one.variant.complete]
-    # A projector alone is no model: the one that it belongs to can be pulled.
-    if not whole or (name.selector is None and all(one.variant.extra for one in whole)):
-        raise NotPulledError(_missing(name, repo, settings))
-    where = f"{repo.repo} in {settings.cache}"
-    try:
-        variant = choose([one.variant for one in whole], name.selector, where)
-    except ChoiceError as error:
-        if name.selector and not error.fits:
-            raise NotPulledError(_missing(name, repo, settings)) from error
-        raise
-    found = next(one for one in whole if one.variant is variant)
-    for file in found.cached:
-        verify(file, watcher)
-        with contextlib.suppress(OSError):  # a file of someone else's
-            filehash.touch(file.local_path)
-    return found
+        repo = CachedRepo(settings.cache, name.repo)
+        whole = [one for one in models_of(repo, name.revision) if one.variant.complete]
+        # A projector alone is no model: the one that it belongs to can be pulled.
+        if not whole or (name.selector is None and all(one.variant.extra for one in whole)):
+            raise NotPulledError(_missing(name, repo, settings))
+        where = f"{repo.repo} in {settings.cache}"
+        try:
+            variant = choose([one.variant for one in whole], name.selector, where)
+        except ChoiceError as error:
+            if name.selector and not error.fits:
+                raise NotPulledError(_missing(name, repo, settings)) from error
+            raise
+        found = next(one for one in whole if one.variant is variant)
+        for file in found.cached:
+            verify(file, watcher or ProgressReporter())
+            with contextlib.suppress(OSError):  # a file of someone else's
+                filehash.touch(file.local_path)
+        return found
 
 
 def verify(file: CachedFile, watcher: ProgressReporter) -> None:
@@ -132,9 +127,14 @@ def checked(path: Path, digest: str, watcher: ProgressReporter) -> bool:
     if len(digest) == 64:
         return filehash.sha256(path, watcher.at) == digest
     data = read_own(path)  # git's hash: such files are small
-    return (
-        hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() == digest
-    )
+    hasher = git_hasher(len(data))
+    hasher.update(data)
+    return hasher.hexdigest() == digest
+
+
+def git_hasher(size: int) -> hashlib._Hash:
+    """Return the hasher of a git blob of `size` bytes, which takes its contents."""
+    return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
 
 
 def _named(one: Found, models: list[Found]) -> Found:

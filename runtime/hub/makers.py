@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any
+
+from .aliases import models_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,6 @@ class MakerSampling:
 
 def maker_sampling(name: str, architecture: str) -> MakerSampling | None:
     """Return the recommendation for a file's `general.name` and `general.architecture`."""
-    text = files(__package__ or "").joinpath("models.toml").read_text(encoding="utf-8")
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
-    known = (MakerSampling(**entry) for entry in tomllib.loads(text)["sampling"])
+    known = (MakerSampling(**entry) for entry in models_toml()["sampling"])
     return next((o for o in known if architecture in o.architectures and o.name in plain), None)

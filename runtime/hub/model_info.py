@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from ...errors import ModelError, TriplepointError
 from ..gguf.file import GGMLType, GGUFFile, MetadataValue
-from ..gguf.header import shown
 from ..gguf.open import open_gguf
 
 if TYPE_CHECKING:
@@ -131,14 +130,10 @@ def read_model_info(path: Path, target: str | None = None) -> FileInfo:
 
 def unsupported_architecture(name: str | None) -> str | None:
     """Explain why models of this architecture cannot run; None if they can, or it is unknown."""
-    from ..models import ARCHITECTURES, REFUSED
+    from ..models import why_unsupported
 
-    if not name or name in ARCHITECTURES:
-        return None
-    if name in REFUSED:
-        return f"the architecture {shown(name)} {REFUSED[name]}"
-    known = ", ".join(sorted(ARCHITECTURES))
-    return f"the architecture {shown(name)} is not supported; supported: {known}"
+    why = why_unsupported(name) if name else None
+    return f"the {why}" if why else None
 
 
 def unsupported_quant(label: str) -> str | None:

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
 
-
-class ProgressReporter(Protocol):
-    """A receiver of a download's progress."""
+class ProgressReporter:
+    """A receiver of a download's progress, which ignores it where a subclass does nothing else."""
 
     def begin(self, label: str, total: int) -> None:
         """Start a file of `total` bytes."""
-        ...
 
     def at(self, done: int) -> None:
         """Report how many of its bytes are there."""
-        ...
 
     def note(self, text: str) -> None:
         """Report an event that is worth a line, such as a retry."""
-        ...
-
-
-class NullProgress:
-    """A reporter that does nothing."""
-
-    def begin(self, label: str, total: int) -> None:
-        """Ignore it."""
-
-    def at(self, done: int) -> None:
-        """Ignore it."""
-
-    def note(self, text: str) -> None:
-        """Ignore it."""
 
 
 def size_text(count: float) -> str:

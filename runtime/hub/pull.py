@@ -14,7 +14,7 @@ from .download import Download
 from .find import checked, find
 from .listing import Listing, list_repository
 from .names import ModelName
-from .progress import NullProgress, ProgressReporter, size_text
+from .progress import ProgressReporter, size_text
 from .settings import HubSettings
 from .transport import Hub, RetryPolicy
 from .variants import RepoFile, Variant, choose, variants_of
@@ -66,37 +66,28 @@ def pull(
         UnsupportedModelError: it could not be run, and `force` is not set.
         ModelError: anything else; the message says what to do.
     """
-    watcher = watcher or NullProgress()
+    watcher = watcher or ProgressReporter()
     with as_model_error(f"cannot pull {name}", settings.cache):
-        return _pull(name, settings, watcher, patience, force)
-
-
-def _pull(
-    name: ModelName,
-    settings: HubSettings,
-    watcher: ProgressReporter,
-    patience: RetryPolicy | None,
-    force: bool,
-) -> Pulled:
-    if settings.offline:
-        found = find(name, settings, watcher)
-        return Pulled(found.name, found.commit, found.variant, found.paths, 0)
-    hub = Hub(settings, patience)
-    listing = list_repository(hub, name, watcher.note)
-    variant = choose(variants_of(listing.files), name.selector, name.repo)
-    if not force:
-        _refuse_unsupported(name, listing, variant)
-    repo = CachedRepo(settings.cache, name.repo)
-    _make_room(repo, listing.commit, variant)
-    fetched, paths = 0, list[Path]()
-    for file in variant.files:
-        fetched += _fetch(hub, repo, name, listing.commit, file, watcher)
-        # At once: of a model that is left unfinished `ls` shows, and `rm` removes, what is there.
-        digest, links = file.digest or "", settings.symlinks
-        paths.append(repo.link(listing.commit, file.path, digest, symlinks=links))
-    repo.set_ref(name.revision, listing.commit)
-    exact = ModelName(name.repo, name.revision, _selector(listing, variant))
-    return Pulled(exact, listing.commit, variant, tuple(paths), fetched)
+        if settings.offline:
+            found = find(name, settings, watcher)
+            return Pulled(found.name, found.commit, found.variant, found.paths, 0)
+        hub = Hub(settings, patience)
+        listing = list_repository(hub, name, watcher.note)
+        variant = choose(variants_of(listing.files), name.selector, name.repo)
+        if not force:
+            _refuse_unsupported(name, listing, variant)
+        repo = CachedRepo(settings.cache, name.repo)
+        _make_room(repo, listing.commit, variant)
+        fetched, paths = 0, list[Path]()
+        for file in variant.files:
+            fetched += _fetch(hub, repo, name, listing.commit, file, watcher)
+            # At once: of a model that is left unfinished `ls` shows, and `rm` removes, what is
+            # there.
+            digest, links = file.digest or "", settings.symlinks
+            paths.append(repo.link(listing.commit, file.path, digest, symlinks=links))
+        repo.set_ref(name.revision, listing.commit)
+        exact = ModelName(name.repo, name.revision, _selector(listing, variant))
+        return Pulled(exact, listing.commit, variant, tuple(paths), fetched)
 
 
 def _fetch(

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .cache import CachedFile, CachedRepo, as_model_error
+from .cache import CachedFile, CachedRepo, as_model_error, target_of
 from .find import Found
 from .names import MAIN
 
@@ -41,27 +41,20 @@ def remove(
         if note is not None:
             note(f"waiting for another process that is pulling a file of {repo.repo}")
 
-    with as_model_error(f"cannot remove {repo.repo}", repo.cache):
-        return _remove(repo, models, unfinished, waiting)
-
-
-def _remove(
-    repo: CachedRepo, models: Sequence[Found], unfinished: bool, waiting: Callable[[], None]
-) -> int:
     freed = 0
-    for one in models:
-        doomed = {file.path for file in one.cached}
-        commits = repo.commits() if one.name.revision == MAIN else [one.commit]
-        for commit in commits:
-            for file in repo.files(commit):
+    with as_model_error(f"cannot remove {repo.repo}", repo.cache):
+        for one in models:
+            doomed = {file.path for file in one.cached}
+            commits = repo.commits() if one.name.revision == MAIN else [one.commit]
+            for file in (file for commit in commits for file in repo.files(commit)):
                 if file.path in doomed:
                     freed += _remove_file(repo, file, waiting)
-    for part in repo.parts() if unfinished else []:
-        digest = part.name.partition(".")[0]
-        with repo.lock(digest, waiting), contextlib.suppress(FileNotFoundError):
-            freed += part.stat().st_size
-            part.unlink()
-    _tidy(repo)
+        for part in repo.parts() if unfinished else []:
+            digest = part.name.partition(".")[0]
+            with repo.lock(digest, waiting), contextlib.suppress(FileNotFoundError):
+                freed += part.stat().st_size
+                part.unlink()
+        _tidy(repo)
     return freed
 
 
@@ -75,23 +68,17 @@ def _remove_file(repo: CachedRepo, file: CachedFile, waiting: Callable[[], None]
         file.local_path.unlink()
         if _is_needed(repo, file.blob) or not _is_inside(repo, file.blob):
             return 0
-        if not file.blob.is_symlink():
-            file.blob.unlink(missing_ok=True)
-            return file.size
-        stored = Path(os.path.normpath(file.blob.parent / os.readlink(file.blob)))
-        file.blob.unlink()
-        return _remove_stored(repo.cache, stored)
+        stored = target_of(file.blob)
+        file.blob.unlink(missing_ok=True)
+        return file.size if stored is None else _remove_stored(repo.cache, stored)
 
 
 def _is_needed(repo: CachedRepo, blob: Path) -> bool:
     """Return whether a link of any snapshot still leads to the blob."""
     for folder, _, names in os.walk(repo.snapshots):
         for name in names:
-            link = Path(folder) / name
-            if link.is_symlink():
-                target = os.path.normpath(link.parent / os.readlink(link))
-                if target == os.path.normpath(blob):
-                    return True
+            if target_of(Path(folder) / name) == Path(os.path.normpath(blob)):
+                return True
     return False
 
 
@@ -107,11 +94,8 @@ def _remove_stored(cache: Path, stored: Path) -> int:
         return 0
     if store.is_symlink() or stored.parent.is_symlink() or stored.is_symlink():
         return 0
-    for blob in cache.glob("*--*/blobs/*"):
-        if blob.is_symlink():
-            target = os.path.normpath(blob.parent / os.readlink(blob))
-            if target == str(stored):
-                return 0
+    if any(target_of(blob) == stored for blob in cache.glob("*--*/blobs/*")):
+        return 0
     with contextlib.suppress(FileNotFoundError):
         size = stored.stat().st_size
         stored.unlink()

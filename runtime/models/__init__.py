@@ -46,7 +46,7 @@ _DRAFTS = (
     "holds no model but one that drafts for another, with its keys and hidden states, which is not "
     "supported; load that other model itself: it drafts from its context"
 )
-REFUSED = dict.fromkeys(("gemma4-assistant", "eagle3", "dflash"), _DRAFTS)
+REFUSED: dict[str, str] = dict.fromkeys(("gemma4-assistant", "eagle3", "dflash"), _DRAFTS)
 """Architectures that are known and not supported: why, and what to do instead."""
 
 
@@ -62,19 +62,23 @@ def architecture_of(gguf: GGUFFile) -> str:
         raise UnsupportedModelError(
             f"{gguf.path}: it holds no model, but what GGUF calls {shown(kind)}"
         )
-    if name in REFUSED:
-        raise UnsupportedModelError(f"{gguf.path}: architecture {shown(name)} {REFUSED[name]}")
-    if name not in ARCHITECTURES:
-        known = ", ".join(sorted(ARCHITECTURES))
-        raise UnsupportedModelError(
-            f"{gguf.path}: architecture {shown(name)} is not supported; supported: {known}"
-        )
+    if why := why_unsupported(name):
+        raise UnsupportedModelError(f"{gguf.path}: {why}")
     return name
+
+
+def why_unsupported(name: str) -> str | None:
+    """Explain why models of this architecture cannot run; None if they can."""
+    if name in ARCHITECTURES:
+        return None
+    known = ", ".join(sorted(ARCHITECTURES))
+    why = REFUSED.get(name, f"is not supported; supported: {known}")
+    return f"architecture {shown(name)} {why}"
 
 
 def drafts(architecture: str) -> bool:
     """Return whether draft layers (`mtp.py`) of such models are supported."""
-    return architecture in ARCHITECTURES and _class_of(architecture).drafts_from is not None
+    return architecture in ARCHITECTURES and class_of(architecture).drafts_from is not None
 
 
 def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decoder:
@@ -82,7 +86,7 @@ def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decode
 
     mtp: with the layer that drafts (`mtp.py`), if the file has one that is understood.
     """
-    model = _class_of(architecture_of(gguf))(gguf, weights)
+    model = class_of(architecture_of(gguf))(gguf, weights)
     if mtp and model.drafts_from is not None:
         from .mtp_weights import load_mtp
 
@@ -90,6 +94,7 @@ def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decode
     return model
 
 
-def _class_of(architecture: str) -> type[Decoder]:
+def class_of(architecture: str) -> type[Decoder]:
+    """Return the class of an architecture in `ARCHITECTURES`."""
     module = import_module(f".{architecture.replace('-', '_')}", __name__)
     return getattr(module, ARCHITECTURES[architecture])

@@ -7,8 +7,9 @@ A half adds to x what it makes of it: of norm(x), or of x itself, and as it come
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -19,42 +20,76 @@ from ..forward.tensors import Activation, AttentionSpec, QuantizedActivation
 from ..weights.matrix import Matrix
 
 
-class Half(Protocol):
-    """A half of a layer: its weights and equations."""
+class Part:
+    """A part of a model: a dataclass of its weights."""
+
+    __slots__ = ()
 
     @property
-    def matrices(self) -> tuple[Matrix, ...]: ...
+    def matrices(self) -> tuple[Matrix, ...]:
+        """Its matrices and those of its parts, in the order of the fields."""
+        values = [getattr(self, one.name) for one in fields(self)]  # pyright: ignore[reportArgumentType]
+        return tuple(_matrices_of(values))
+
+
+def _matrices_of(values: Iterable[object]) -> Iterator[Matrix]:
+    for value in values:
+        if isinstance(value, Matrix):
+            yield value
+        elif isinstance(value, Part):
+            yield from value.matrices
+        elif isinstance(value, tuple):
+            yield from _matrices_of(value)
+
+
+class Half(Part):
+    """A half of a layer: its weights and equations."""
+
+    __slots__ = ()
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         """Add its output to x."""
-        ...
-
-
-@runtime_checkable
-class Recurrence(Half, Protocol):
-    """A first half whose past is a state instead of keys and values.
-
-    Attributes:
-        kind: what it is called.
-        conv: its short convolution, whose inputs are a part of the state.
-        state_floats: float32 values of a sequence's state.
-        state_flops: operations of a token with it.
-    """
-
-    kind: ClassVar[str]
-
-    @property
-    def conv(self) -> ShortConv: ...
-
-    @property
-    def state_floats(self) -> int: ...
-
-    @property
-    def state_flops(self) -> int: ...
+        raise NotImplementedError
 
 
 @dataclass(slots=True)
-class Attention:
+class Recurrence(Half):
+    """A first half whose past is a state instead of keys and values; subclasses say its equations.
+
+    Attributes:
+        kind: what it is called.
+        work: operations of a token with each of its `own_floats`.
+        norm: weights of the norm of x.
+        into, out: matrices that read norm(x), and the one whose output is added to x.
+        conv: its short convolution, whose inputs are a part of the state.
+    """
+
+    kind: ClassVar[str]
+    work: ClassVar[int] = 0
+
+    norm: np.ndarray
+    into: tuple[Matrix, ...]
+    out: Matrix
+    conv: ShortConv
+
+    @property
+    def state_floats(self) -> int:
+        """Float32 values of a sequence's state."""
+        return self.conv.state_floats + self.own_floats
+
+    @property
+    def state_flops(self) -> int:
+        """Operations of a token with the state."""
+        return self.work * self.own_floats + 2 * self.conv.weight.size
+
+    @property
+    def own_floats(self) -> int:
+        """Values of the state of a recurrence behind the convolution."""
+        return 0
+
+
+@dataclass(slots=True)
+class Attention(Half):
     """The first half of most layers.
 
     Attributes:
@@ -83,10 +118,6 @@ class Attention:
     post_norm: np.ndarray | None = None
     gated: bool = False
     gate: Matrix | None = None
-
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return (*self.qkv, self.o, *((self.gate,) if self.gate else ()))
 
     @property
     def appending(self) -> tuple[Matrix, ...]:
@@ -133,7 +164,7 @@ class Attention:
 
 
 @dataclass(slots=True)
-class GatedFFN:
+class GatedFFN(Half):
     """The dense one: W_down (gate(W_gate h) * W_up h), where gate is silu or gelu.
 
     scale: what x is multiplied by at its end, where it has a `post_norm`.
@@ -145,10 +176,6 @@ class GatedFFN:
     gate: Literal["silu", "gelu"] = "silu"
     post_norm: np.ndarray | None = None
     scale: float = 1.0
-
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return self.gate_up, self.down
 
     def inner(self, g: GraphBuilder, x: Activation, eps: float) -> QuantizedActivation:
         """Return the input of W_down."""
@@ -162,7 +189,7 @@ class GatedFFN:
 
 
 @dataclass(slots=True)
-class Block:
+class Block(Part):
     """Weights of one layer. A missing half is None; `last`: a third one, in few models."""
 
     mixer: Half | None
@@ -172,10 +199,6 @@ class Block:
     @property
     def halves(self) -> list[Half]:
         return [half for half in (self.mixer, self.ffn, self.last) if half is not None]
-
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return tuple(matrix for half in self.halves for matrix in half.matrices)
 
     @property
     def window(self) -> int:

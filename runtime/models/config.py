@@ -160,6 +160,31 @@ def read_heads(
     return HeadShape(heads, kv_heads, head_dim)
 
 
+def read_recurrence(gguf: GGUFFile, a: str) -> tuple[int, int, int, int]:
+    """Return the sizes of a recurrence: of a head's state, groups, heads, dims of a head.
+
+    Raises:
+        GGUFError: they do not fit each other.
+    """
+    key = f"{a}.ssm.".__add__
+    state, groups, heads, inner = (
+        gguf.integer(key(part), low=1, high=1 << 20)
+        for part in ("state_size", "group_count", "time_step_rank", "inner_size")
+    )
+    if heads % groups:
+        gguf.refuse(key("group_count"), f"{heads} heads cannot share {groups} groups")
+    if inner % heads:
+        gguf.refuse(key("inner_size"), f"{inner} channels do not make {heads} heads")
+    return state, groups, heads, inner // heads
+
+
+def refuse_odd_heads(gguf: GGUFFile, a: str, first: int, second: int) -> None:
+    """Refuse a recurrence whose heads have sizes that no kernel is for: UnsupportedModelError."""
+    if first % 16 or second % 16:
+        why = f"makes heads of {first} by {second}: both must be multiples of 16"
+        gguf.unsupported(f"{a}.ssm.inner_size", why)
+
+
 def windowed_layers(
     gguf: GGUFFile, a: str, layers: int, period: int, whole: int = -1
 ) -> list[bool]:

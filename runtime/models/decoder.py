@@ -24,7 +24,7 @@ from ..weights.matrix import Matrix
 from .blocks import Attention, Block, GatedFFN, Half, Recurrence
 from .config import Config, read_config, refuse_features, windowed_layers
 from .mtp import MTP, state_floats
-from .rotary import Rotation, read_rotation
+from .rotary import Rotation, plain_rotation, read_rotation
 
 # Tensors that some files hold and nobody needs.
 SUPERFLUOUS = re.compile(r".*(rope_freqs|attn_rot_embd|inv_freq).*")
@@ -41,13 +41,18 @@ class Decoder:
         adjacent: whether its files have the pairs that are rotated side by side.
         qk_norm: whether queries and keys are normed: head by head, all heads together, or not.
         pre_norm, post_norm: whether what enters a half of a layer is normed, and what leaves it.
+        gated: whether queries bring a gate of what becomes of them, head by head.
         gate: of the feed-forward half.
-        last_norm: the tensor that norms what the output head gets.
+        ffn_norm, last_norm: the tensors that norm what the feed-forward half and the head get.
         drafts_from: what the layer behind the last takes that drafts (`mtp.py`): what the head
             gets, or the same before its norm; None: such layers are left out.
         mtp: that layer, if the file has it and it was asked for.
         period: one layer of so many sees everything, and the others a window, unless a key says
             otherwise; 0: windows are no matter of layers. whole: which of so many it is.
+        windowed: whether all layers have the window of the file, if it is below the context.
+        near_base: base of the rotation of layers with a window, where no key says it; 0: that of
+            the others; None: there is one rotation for all.
+        yarn_pairs: whether the range that YaRN mixes begins and ends at a pair, as no key says.
         config, blocks: sizes and weights.
         rotations: ways of rotating that the layers' rules name by number.
         embedding_scale: what the embedding's rows are multiplied by.
@@ -61,11 +66,16 @@ class Decoder:
     qk_norm: ClassVar[Literal["heads", "rows"] | None] = None
     pre_norm: ClassVar[bool] = True
     post_norm: ClassVar[bool] = False
+    gated: ClassVar[bool] = False
     gate: ClassVar[Literal["silu", "gelu"]] = "silu"
+    ffn_norm: ClassVar[str] = "ffn_norm.weight"
     last_norm: ClassVar[str] = "output_norm.weight"
     period: ClassVar[int] = 0
     whole: ClassVar[int] = -1
     usual_window: ClassVar[int] = 0
+    windowed: ClassVar[bool] = False
+    near_base: ClassVar[float | None] = None
+    yarn_pairs: ClassVar[bool] = True
     drafts_from: ClassVar[Literal["normed", "plain"] | None] = None
     mtp: MTP | None = None
     embedding_scale = 1.0
@@ -101,8 +111,12 @@ class Decoder:
 
     def read_rotations(self) -> list[Rotation]:
         """Return the rotations; `rule` refers to one by index."""
-        head_dim = self.config.heads.head_dim
-        return [read_rotation(self.gguf, self.weights, self.architecture, head_dim)]
+        gguf, a, head_dim = self.gguf, self.architecture, self.config.heads.head_dim
+        found = [read_rotation(gguf, self.weights, a, head_dim, whole_pairs=self.yarn_pairs)]
+        if self.near_base is not None:
+            base = self.near_base or gguf.number(f"{a}.rope.freq_base", 10000.0)
+            found.append(plain_rotation(gguf, a, head_dim, base, "_swa"))
+        return found
 
     def read_scales(self) -> None:
         """Read the scales of activations, if there are any."""
@@ -113,9 +127,11 @@ class Decoder:
         assert heads is not None, f"layer {layer} has no attention"
         key = f"{self.architecture}.attention.sliding_window"
         window = self.gguf.integer(key, self.usual_window) if self.slides[layer] else 0
+        if self.windowed and window >= self.config.context:
+            window = 0
         return AttentionSpec(
             heads.head_dim**-0.5,
-            table=LOCAL if window and len(self.rotations) > 1 else GLOBAL,
+            table=LOCAL if window and self.near_base is not None else GLOBAL,
             adjacent=self.adjacent,
             window=window,
             heads=heads,
@@ -127,7 +143,7 @@ class Decoder:
         """Whether each layer has a window, for models with windows."""
         layers = self.config.layers
         if not self.period:
-            return [False] * layers
+            return [self.windowed] * layers
         return windowed_layers(self.gguf, self.architecture, layers, self.period, self.whole)
 
     def load_ffn(self, name: Name, layer: int) -> Half:
@@ -163,10 +179,10 @@ class Decoder:
         c, w, has, rule = self.config, self.weights, self.gguf.tensors, self.rule(layer)
         h = rule.heads or c.heads
         rows, kv_rows = h.heads * h.head_dim, h.kv_heads * h.head_dim
-        if fused := name("attn_qkv.weight") in has:
+        if fused := name("attn_qkv.weight") in has and not self.gated:
             parts = {"attn_qkv": rows + 2 * kv_rows}
         else:
-            parts = {"attn_q": rows, "attn_k": kv_rows, "attn_v": kv_rows}
+            parts = {"attn_q": (1 + self.gated) * rows, "attn_k": kv_rows, "attn_v": kv_rows}
         if rule.source is not None:
             # Some files have them all the same.
             unread = ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
@@ -175,7 +191,7 @@ class Decoder:
         elif self.values_are_keys(layer):
             del parts["attn_v"]
         biases = None
-        if any(name(f"{part}.bias") in has for part in parts):
+        if not self.gated and any(name(f"{part}.bias") in has for part in parts):
             biases = np.concatenate([w.vector(name(f"{p}.bias"), n) for p, n in parts.items()])
         a = Attention(
             norm=self.norm_weight(name("attn_norm.weight")) if self.pre_norm else None,
@@ -184,6 +200,7 @@ class Decoder:
             rule=rule,
             biases=biases,
             fused=fused,
+            gated=self.gated,
         )
         q_norm, k_norm = (name(f"attn_{part}_norm.weight") for part in "qk")
         if self.qk_norm == "heads":
@@ -209,7 +226,7 @@ class Decoder:
     def load_gated(self, name: Name, rows: int) -> GatedFFN:
         """Request a dense feed-forward half."""
         return GatedFFN(
-            norm=self.norm_weight(name("ffn_norm.weight")) if self.pre_norm else None,
+            norm=self.norm_weight(name(self.ffn_norm)) if self.pre_norm else None,
             gate_up=self.gate_and_up(name, rows),
             down=self.weights.matrix(name("ffn_down.weight"), self.config.width, rows),
             gate=self.gate,

@@ -23,7 +23,7 @@ from ..forward.appending import append_latent
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import ALIGN, Activation, AttentionSpec, HeadShape, padded
 from ..weights.matrix import Matrix
-from .blocks import enter, leave
+from .blocks import Half, enter, leave
 from .decoder import Name
 from .experts import KEYS, Mixture
 from .rotary import Rotation, read_rotation
@@ -33,7 +33,7 @@ GLM_FLASH_VOCAB = 154_880  # some of its files do not say how experts are chosen
 
 
 @dataclass(slots=True)
-class LatentAttention:
+class LatentAttention(Half):
     """The first half of a layer; q_a and its norm may be missing.
 
     Attributes:
@@ -52,10 +52,6 @@ class LatentAttention:
     rule: AttentionSpec
     q_dims: int
     nope: int
-
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return (*((self.q_a,) if self.q_a else ()), self.q, self.kv, self.k_b, self.v_b, self.o)
 
     @property
     def appending(self) -> tuple[Matrix, ...]:

@@ -15,12 +15,12 @@ import numpy as np
 
 from ...jit.kernels.moe import Gating
 from ..forward import experts
-from ..forward.experts import RoutingSpec
+from ..forward.experts import Routing, RoutingSpec
 from ..forward.graph import GraphBuilder
-from ..forward.tensors import Activation, HeadShape, padded
+from ..forward.tensors import Activation, HeadShape, QuantizedActivation, padded
 from ..gguf.file import GGUFFile
 from ..weights.matrix import Matrix
-from .blocks import Half
+from .blocks import Half, Part
 from .config import Config, read_config
 from .decoder import Decoder, Name
 
@@ -43,20 +43,16 @@ GATINGS: dict[int, Gating] = {1: "softmax", 2: "sigmoid", 3: "softmax"}
 
 
 @dataclass(slots=True)
-class Shared:
+class Shared(Part):
     """Shared experts, as one; gate: matrix [1, width], if their weight varies."""
 
     gate_up: Matrix
     down: Matrix
-    gate: Matrix | None
-
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return (self.gate_up, self.down, *((self.gate,) if self.gate else ()))
+    gate: Matrix | None = None
 
 
 @dataclass(slots=True)
-class Experts:
+class Experts(Half):
     """One layer's experts; gate_up and down hold all of them. corrections: c, if there is one."""
 
     norm: np.ndarray
@@ -66,11 +62,6 @@ class Experts:
     how: RoutingSpec
     corrections: np.ndarray | None = None
     shared: Shared | None = None
-
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        shared = self.shared.matrices if self.shared else ()
-        return (self.router, self.gate_up, self.down, *shared)
 
     @property
     def _readers(self) -> list[Matrix]:
@@ -85,11 +76,11 @@ class Experts:
         to = experts.route(
             g, scores, self.how, self.gate_up, self.down, corrections=self.corrections
         )
-        y = experts.gated(g, self.gate_up, h, to, "silu", "ffn_gate_up")
+        y = self.inner(g, h, to)
         experts.add(g, x, self.down, g.quantize(y, [self.down], "ffn_ready"), to, "ffn_down")
         if self.shared:
             s = self.shared
-            y = g.silu_mul(s.gate_up, h, "shared_gate_up")
+            y = self.shared_inner(g, s.gate_up, h)
             ready = g.quantize(y, [s.down], "shared_ready")
             if s.gate is None:
                 g.add_matmul(x, s.down, ready, "shared_down")
@@ -97,6 +88,14 @@ class Experts:
                 score = g.matmul(s.gate, h, "shared_score", last=False)
                 out = g.matmul(s.down, ready, "shared_down")
                 experts.add_gated(g, x, out, score, "shared")
+
+    def inner(self, g: GraphBuilder, h: QuantizedActivation, to: Routing) -> Activation:
+        """Return the inputs of W_down,e."""
+        return experts.gated(g, self.gate_up, h, to, "silu", "ffn_gate_up")
+
+    def shared_inner(self, g: GraphBuilder, w: Matrix, h: QuantizedActivation) -> Activation:
+        """Return the input of the shared experts' W_down."""
+        return g.silu_mul(w, h, "shared_gate_up")
 
 
 def read_routing(gguf: GGUFFile, a: str, used: int, gating: int, norm: bool) -> RoutingSpec:
@@ -164,18 +163,20 @@ class Mixture(Decoder):
         if layer < c.dense:
             return self.load_gated(name, ffn)
         gate, up = name("ffn_gate_exps.weight"), name("ffn_up_exps.weight")
-        corrections = None
-        if name("exp_probs_b.bias") in self.gguf.tensors:
-            corrections = w.vector(name("exp_probs_b.bias"), c.experts, padded(c.experts))
         return Experts(
-            norm=self.norm_weight(name("ffn_norm.weight")),
+            norm=self.norm_weight(name(self.ffn_norm)),
             router=w.matrix(name("ffn_gate_inp.weight"), c.experts, c.width),
             gate_up=w.gate_up(gate, up, ffn, c.width, experts=c.experts),
             down=w.matrix(name("ffn_down_exps.weight"), c.width, ffn, experts=c.experts),
             how=self.how,
-            corrections=corrections,
+            corrections=self.load_corrections(name),
             shared=self._load_shared(name, ffn),
         )
+
+    def load_corrections(self, name: Name) -> np.ndarray | None:
+        """Return c, if the file has it: float32 [padded(experts)]."""
+        n, tensor = self.config.experts, name("exp_probs_b.bias")
+        return self.weights.vector(tensor, n, padded(n)) if tensor in self.gguf.tensors else None
 
     def _load_shared(self, name: Name, ffn: int) -> Shared | None:
         a, c, w = self.architecture, self.config, self.weights

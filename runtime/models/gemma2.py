@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from ..forward.tensors import AttentionSpec
 from .gemma3 import Gemma3
-from .rotary import Rotation, read_rotation
 
 
 class Gemma2(Gemma3):
@@ -22,12 +21,9 @@ class Gemma2(Gemma3):
     understands = Gemma3.understands | {"attn_logit_softcapping"}
     qk_norm = None
     period = 2
+    near_base = None
     layers_27b = 46
     usual_window = 4096  # the first files have no key for it, nor for the bounds
-
-    def read_rotations(self) -> list[Rotation]:
-        """Return one rotation for all layers."""
-        return [read_rotation(self.gguf, self.weights, "gemma2", self.config.heads.head_dim)]
 
     def read_scales(self) -> None:
         super().read_scales()

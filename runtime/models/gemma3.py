@@ -16,7 +16,6 @@ import numpy as np
 
 from ..forward.tensors import AttentionSpec
 from .decoder import Decoder
-from .rotary import Rotation, plain_rotation, read_rotation
 
 
 class Gemma3(Decoder):
@@ -39,14 +38,8 @@ class Gemma3(Decoder):
     post_norm = True
     gate = "gelu"
     period = 6
+    near_base = 10000.0
     layers_27b = 62
-
-    def read_rotations(self) -> list[Rotation]:
-        head_dim = self.config.heads.head_dim
-        return [
-            read_rotation(self.gguf, self.weights, "gemma3", head_dim),
-            plain_rotation(self.gguf, "gemma3", head_dim, 10000.0, "_swa"),
-        ]
 
     def read_scales(self) -> None:
         self.embedding_scale = float(np.sqrt(np.float32(self.config.width)))

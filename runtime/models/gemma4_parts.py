@@ -17,7 +17,7 @@ from ..forward.experts import RoutingSpec
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, padded
 from ..weights.matrix import Matrix
-from .blocks import GatedFFN
+from .blocks import GatedFFN, Half
 from .decoder import Decoder, Name
 from .experts import read_routing
 
@@ -25,7 +25,7 @@ PER_LAYER = "per_layer"  # the buffer of what all layers add of a token's own
 
 
 @dataclass(slots=True)
-class PerLayer:
+class PerLayer(Half):
     """The contribution of a layer's own token embedding.
 
     Attributes:
@@ -40,10 +40,6 @@ class PerLayer:
     post_norm: np.ndarray
     scale: float
 
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return self.gate, self.proj
-
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         y = g.matmul(self.gate, g.quantize(x, [self.gate], "per_layer_x"), "per_layer_gate")
         own = g.row(PER_LAYER, self.layers * y.width).part(self.number * y.width, y.width)
@@ -53,7 +49,7 @@ class PerLayer:
 
 
 @dataclass(slots=True)
-class GemmaExperts:
+class GemmaExperts(Half):
     """A dense half and experts in parallel, each normed, and their sum normed again.
 
     Attributes:
@@ -71,10 +67,6 @@ class GemmaExperts:
     expert_scales: np.ndarray
     expert_norm: np.ndarray
     post_norms: tuple[np.ndarray, np.ndarray]
-
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return (*self.dense.matrices, self.router, self.gate_up, self.down)
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         dense = self.dense

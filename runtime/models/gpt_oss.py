@@ -23,13 +23,12 @@ from ..weights.matrix import Matrix
 from .blocks import Half
 from .decoder import Name
 from .experts import KEYS, Mixture
-from .rotary import Rotation, read_rotation
 
 ALPHA, LIMIT = 1.702, 7.0
 
 
 @dataclass(slots=True)
-class BoundedExperts:
+class BoundedExperts(Half):
     """One layer's experts; biases: of the router, float32 [experts], of the others a row each."""
 
     norm: np.ndarray
@@ -42,12 +41,8 @@ class BoundedExperts:
     biases: tuple[np.ndarray, np.ndarray]
     down_biases: np.ndarray
 
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return self.router, self.gate, self.up, self.down
-
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
-        h = g.norm(x, self.norm, eps, self.matrices[:3], "ffn_norm")
+        h = g.norm(x, self.norm, eps, [self.router, self.gate, self.up], "ffn_norm")
         scores = g.matmul(self.router, h, "ffn_router")
         to = experts.route(g, scores, self.how, self.gate, self.down, biases=self.router_bias)
         both = self.gate, self.up
@@ -61,11 +56,9 @@ class GptOss(Mixture):
 
     architecture = "gpt-oss"
     understands = KEYS | {"attention.sliding_window", "attention.sliding_window_pattern"}
+    ffn_norm = "post_attention_norm.weight"
+    yarn_pairs = False
     period = 2
-
-    def read_rotations(self) -> list[Rotation]:
-        head_dim = self.config.heads.head_dim
-        return [read_rotation(self.gguf, self.weights, "gpt-oss", head_dim, whole_pairs=False)]
 
     def load_ffn(self, name: Name, layer: int) -> Half:
         c, w, n, f = self.config, self.weights, self.config.experts, self.config.ffns[layer]
@@ -77,7 +70,7 @@ class GptOss(Mixture):
             return w.array(name(f"ffn_{part}_exps.bias"), (n, width), padded(width))
 
         return BoundedExperts(
-            norm=self.norm_weight(name("post_attention_norm.weight")),
+            norm=self.norm_weight(name(self.ffn_norm)),
             router=w.matrix(name("ffn_gate_inp.weight"), n, c.width),
             gate=matrix("gate", f, c.width),
             up=matrix("up", f, c.width),

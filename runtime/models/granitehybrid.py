@@ -35,6 +35,4 @@ class GraniteHybrid(Granite, Mixture):
         return super().load_ffn(name, layer)
 
     def load_recurrence(self, name: Name, layer: int) -> MambaHalf:
-        c, a = self.config, self.architecture
-        norm = self.norm_weight(name("attn_norm.weight"))
-        return load_mamba(self.gguf, self.weights, a, name, norm, c.width, c.eps)
+        return load_mamba(self, name)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from .blocks import Attention
 from .decoder import Name
 from .experts import KEYS, Mixture
-from .rotary import Rotation, plain_rotation, read_rotation
 
 
 class Laguna(Mixture):
@@ -28,16 +27,8 @@ class Laguna(Mixture):
     }
     qk_norm = "heads"
     period, whole = 4, 0
+    near_base = 0.0
     gating = 2
-
-    def read_rotations(self) -> list[Rotation]:
-        """Return one rotation for global layers, one for those with a window."""
-        gguf, head_dim = self.gguf, self.config.heads.head_dim
-        base = gguf.number("laguna.rope.freq_base", 10000.0)
-        return [
-            read_rotation(gguf, self.weights, "laguna", head_dim),
-            plain_rotation(gguf, "laguna", head_dim, base, "_swa"),
-        ]
 
     def load_attention(self, name: Name, layer: int) -> Attention:
         a, tensor = super().load_attention(name, layer), name("attn_gate.weight")

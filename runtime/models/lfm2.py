@@ -12,41 +12,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from ..forward.graph import GraphBuilder
 from ..forward.recurrent import ShortConv, by_taps
 from ..forward.tensors import Activation
-from ..weights.matrix import Matrix
+from .blocks import Recurrence
 from .decoder import Decoder, Name
 
 
 @dataclass(slots=True)
-class GatedConv:
+class GatedConv(Recurrence):
     """The first half of a layer with a convolution."""
 
     kind: ClassVar[str] = "gated short convolution"
 
-    norm: np.ndarray
-    into: Matrix
-    out: Matrix
-    conv: ShortConv
-
-    @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return self.into, self.out
-
-    @property
-    def state_floats(self) -> int:
-        return self.conv.state_floats
-
-    @property
-    def state_flops(self) -> int:
-        return 2 * self.conv.weight.size
-
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
-        h = g.norm(x, self.norm, eps, [self.into], "attn_norm")
-        y = self.conv.apply(g, g.matmul(self.into, h, "conv_in"), "conv")
+        h = g.norm(x, self.norm, eps, self.into, "attn_norm")
+        y = self.conv.apply(g, g.matmul(self.into[0], h, "conv_in"), "conv")
         g.add_matmul(x, self.out, g.quantize(y, [self.out], "conv_ready"), "conv_out")
 
 
@@ -65,7 +46,7 @@ class LFM2(Decoder):
             self.gguf.unsupported(key, f"= {width} must be a multiple of 16")
         return GatedConv(
             norm=self.norm_weight(name("attn_norm.weight")),
-            into=w.matrix(name("shortconv.in_proj.weight"), 3 * width, width),
+            into=(w.matrix(name("shortconv.in_proj.weight"), 3 * width, width),),
             out=w.matrix(name("shortconv.out_proj.weight"), width, width),
             conv=ShortConv(
                 by_taps(w.array(name("shortconv.conv.weight"), (width, taps))), gated=True

@@ -10,9 +10,6 @@ see the last 4,096 positions only.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from ..forward.tensors import AttentionSpec
 from .decoder import Decoder
 
 
@@ -22,7 +19,4 @@ class Llama(Decoder):
     architecture = "llama"
     understands = frozenset({"attention.sliding_window"})
     adjacent = True
-
-    def rule(self, layer: int) -> AttentionSpec:
-        window = self.gguf.integer(f"{self.architecture}.attention.sliding_window", 0)
-        return replace(super().rule(layer), window=window if window < self.config.context else 0)
+    windowed = True

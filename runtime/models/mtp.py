@@ -30,11 +30,11 @@ from ..forward.logits import ROWS
 from ..forward.recurrent import ShortConv
 from ..forward.tensors import Activation, AttentionSpec, HeadShape, padded
 from ..weights.matrix import Matrix
-from .blocks import Block, Half
+from .blocks import Block
 
 
 @runtime_checkable
-class Appends(Half, Protocol):
+class Appends(Protocol):
     """Attention that can append keys and values without attending."""
 
     rule: AttentionSpec

@@ -10,7 +10,6 @@ only the others rotate by scaled frequencies.
 from __future__ import annotations
 
 from .decoder import Decoder
-from .rotary import Rotation, plain_rotation
 
 
 class Olmo2(Decoder):
@@ -22,10 +21,4 @@ class Olmo2(Decoder):
     pre_norm = False
     post_norm = True
     period = 4
-
-    def read_rotations(self) -> list[Rotation]:
-        """Return one rotation for global layers, one for those with a window."""
-        head_dim = self.config.heads.head_dim
-        base = self.gguf.number("olmo2.rope.freq_base", 10000.0)
-        local = plain_rotation(self.gguf, "olmo2", head_dim, base, "_swa")
-        return [*super().read_rotations(), local]
+    near_base = 0.0

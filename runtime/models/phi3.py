@@ -10,11 +10,8 @@ loaded with is no longer than the original one, one where it is. Of a head only 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from ..forward.tensors import AttentionSpec
 from ..weights.matrix import Matrix
 from .decoder import Decoder, Name
 from .rotary import Rotation, long_and_short, read_rotation
@@ -25,6 +22,7 @@ class Phi3(Decoder):
 
     architecture = "phi3"
     understands = frozenset({"attention.sliding_window"})
+    windowed = True
 
     def read_rotations(self) -> list[Rotation]:
         """Return one rotation for contexts longer than the original one, one for the others."""
@@ -36,10 +34,6 @@ class Phi3(Decoder):
         original = self.gguf.integer(key, self.config.context, low=1)
         long, short = self.rotations
         return [(long if context > original else short).tables(positions)]
-
-    def rule(self, layer: int) -> AttentionSpec:
-        window = self.gguf.integer("phi3.attention.sliding_window", 0)
-        return replace(super().rule(layer), window=window if window < self.config.context else 0)
 
     def gate_and_up(self, name: Name, rows: int) -> Matrix:
         return self.weights.halves(name("ffn_up.weight"), rows, self.config.width)

@@ -77,7 +77,7 @@ def read_rotation(
     rotation = plain_rotation(gguf, a, head_dim, 10000.0)
     # The oldest files have one key for linear scaling; a factor without a type means the same.
     old = gguf.number(f"{a}.rope.scale_linear", 1.0)
-    factor = gguf.number(f"{a}.rope.scaling.factor", old)
+    factor = _above_0(gguf, f"{a}.rope.scaling.factor", old)
     scaling = gguf.string(f"{a}.rope.scaling.type", "none" if factor == 1.0 else "linear")
     if scaling not in SCALINGS:
         known = ", ".join(SCALINGS)
@@ -88,8 +88,6 @@ def read_rotation(
         raise UnsupportedModelError(
             f"{gguf.path}: its rope scaling is 'longrope', but it has no factors"
         )
-    if not factor > 0:
-        gguf.refuse(f"{a}.rope.scaling.factor", f"{factor} is not above 0")
     if scaling == "linear":
         rotation = rotation.slowed(factor)
     elif scaling == "yarn":

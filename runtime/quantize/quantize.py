@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -249,10 +250,7 @@ def _weights(info: TensorInfo, chosen: Chosen, importance: Importance | None, re
 
 
 def _account(report: Report, info: TensorInfo, chosen: Chosen) -> None:
-    count = 1
-    for dim in info.shape:
-        count *= dim
-    report.parameters += count
+    report.parameters += math.prod(info.shape)
     report.types[chosen.kind.name] += 1
     if chosen.narrowed is not None:
         report.narrowed.append((info.name, chosen.narrowed.name, chosen.kind.name))
@@ -260,6 +258,3 @@ def _account(report: Report, info: TensorInfo, chosen: Chosen) -> None:
         report.read_nbytes += info.nbytes
         if info.type not in FLOATS and chosen.kind not in FLOATS:
             report.requantized.append(info.name)
-
-
-__all__ = ["GGMLType", "Report", "quantize", "row_maker", "whole_file"]

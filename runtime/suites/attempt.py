@@ -53,10 +53,41 @@ def attempt(
     with its text in ``error``.
     """
     row: Row = {"status": "answered", "passed": False, "questions": [], "usage": {}}
-    began = time.time()
+    began, groups = time.time(), suite.tools_of(task)
     try:
-        with _folder(suite, task, hidden) as root:
-            _hold(suite, task, setting, engine, repeat, root, judge, trace, hidden, row)
+        with _folder(suite, task, hidden) as root, ExitStack() as stack:
+            if trace is not None:
+                trace.unlink(missing_ok=True)  # of a try that did not come to its end
+            files = None if root is None else Workspace(root)
+            if files is not None:
+                files.hide(hidden)
+            agent: Agent[Any] = Agent(
+                engine,
+                workspace=files,
+                tools=_tools(groups, files),
+                policy="yes" if {*groups} - {"find"} else "read-only",
+                system=setting.system,
+                max_steps=setting.max_steps,
+                max_tokens=setting.max_tokens,
+                timeout=setting.timeout,
+                thinking=setting.thinking,
+                thinking_tokens=setting.thinking_tokens,
+                sampling=_sampling(engine, setting, repeat),
+                output_type=task.answer_schema,
+                trace=False if trace is None else trace,
+            )
+            stack.callback(let_go, agent)
+            outcome = Outcome("", "", questions=[], results=[], root=root, judge=judge)
+            if root is not None and any(
+                c.kind == "changed" for q in task.questions for c in q.checks
+            ):
+                outcome.before = snapshot(root)
+            talk = _Talk(agent, outcome)
+            for question in task.questions:
+                row["questions"].append(talk.ask(question))
+                row["usage"] = talk.usage
+                if talk.broken:
+                    raise EngineError(talk.broken)
     except (TriplepointError, OSError) as error:
         row |= {"status": "error", "error": f"{type(error).__name__}: {error}"}
     answered = row["questions"]
@@ -97,54 +128,6 @@ def _folder(suite: Suite, task: Task, hidden: Sequence[Path]) -> Iterator[Path |
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         yield root
-
-
-def _hold(
-    suite: Suite,
-    task: Task,
-    setting: Setting,
-    engine: Engine | RemoteEngine,
-    repeat: int,
-    root: Path | None,
-    judge: Judge | None,
-    trace: Path | None,
-    hidden: Sequence[Path],
-    row: Row,
-) -> None:
-    """Run the conversation, and fill in the row as results arrive."""
-    if trace is not None:
-        trace.unlink(missing_ok=True)  # of a try that did not come to its end
-    groups = suite.tools_of(task)
-    changing = any(c.kind == "changed" for q in task.questions for c in q.checks)
-    with ExitStack() as stack:
-        files = None if root is None else Workspace(root)
-        if files is not None:
-            files.hide(hidden)
-        agent: Agent[Any] = Agent(
-            engine,
-            workspace=files,
-            tools=_tools(groups, files),
-            policy="yes" if {*groups} - {"find"} else "read-only",
-            system=setting.system,
-            max_steps=setting.max_steps,
-            max_tokens=setting.max_tokens,
-            timeout=setting.timeout,
-            thinking=setting.thinking,
-            thinking_tokens=setting.thinking_tokens,
-            sampling=_sampling(engine, setting, repeat),
-            output_type=task.answer_schema,
-            trace=False if trace is None else trace,
-        )
-        stack.callback(let_go, agent)
-        outcome = Outcome("", "", questions=[], results=[], root=root, judge=judge)
-        if changing and root is not None:
-            outcome.before = snapshot(root)
-        talk = _Talk(agent, outcome)
-        for question in task.questions:
-            row["questions"].append(talk.ask(question))
-            row["usage"] = talk.usage
-            if talk.broken:
-                raise EngineError(talk.broken)
 
 
 def let_go(agent: Agent[Any]) -> None:

@@ -38,6 +38,11 @@ def _as_text(given: object) -> object:
     return str(given) if plain else given
 
 
+def _listed(given: object) -> object:
+    """Return a list of one that was given alone."""
+    return [given] if isinstance(given, str | dict) else given
+
+
 Version = Annotated[str, BeforeValidator(_as_text)]
 
 
@@ -160,16 +165,22 @@ class Task(_Strict):
 
 
 class Price(_Strict):
-    """The price of a million tokens, in dollars or any other currency."""
+    """The price of a million tokens, in dollars or any other currency; or one number for all."""
 
     input: float = Field(default=0.0, ge=0)
     cached: float | None = Field(default=None, ge=0)
     """As `input` where it is not given."""
     output: float = Field(default=0.0, ge=0)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_number(cls, given: Any) -> Any:
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        return {"input": given, "output": given} if is_number else given
+
 
 class Model(_Strict):
-    """A model and its load options, named as those of `triplepoint run`."""
+    """A model and its load options, named as those of `triplepoint run`; or its name alone."""
 
     name: Name
     model: Name
@@ -177,6 +188,12 @@ class Model(_Strict):
     kv: Literal["bf16", "q8", "f32"] | None = None
     context: int | None = Field(default=None, ge=1)
     price_per_million: Price | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_name(cls, given: Any) -> Any:
+        given = {"model": given} if isinstance(given, str) else given
+        return {"name": given.get("model"), **given} if isinstance(given, dict) else given
 
 
 class Setting(_Strict):
@@ -205,7 +222,9 @@ class Suite(_Strict):
     about: str = ""
     dir: str | None = None
     tools: list[ToolGroup] = []
-    models: list[Model] = Field(min_length=1)
+    models: Annotated[list[Model], BeforeValidator(_listed)] = Field(
+        default=[Model(name=BUILT_IN, model=BUILT_IN)], min_length=1
+    )
     settings: list[Setting] = Field(default=[Setting()], min_length=1)
     repeats: int = Field(default=1, ge=1, le=10_000)
     k: list[Annotated[int, Field(ge=1)]] = [1]
@@ -273,13 +292,6 @@ def read_suite(path: str | Path) -> Suite:
     if not isinstance(data, dict):
         raise SettingError(f"{path}: a suite must be a table with name, models and tasks")
     data = {"name": path.stem, **data, "place": path.resolve().parent}
-    if "judge" in data:
-        data["judge"] = _model(data["judge"])
-    if "price_per_million" in data:
-        data["price_per_million"] = _price(data["price_per_million"])
-    models = data.get("models", [BUILT_IN])
-    models = [models] if isinstance(models, str | dict) else models
-    data["models"] = [_model(one) for one in models] if isinstance(models, list) else models
     if "folders" in data:
         from .folders import tasks_of
 
@@ -301,12 +313,10 @@ def read_suite(path: str | Path) -> Suite:
 def _parsed(path: Path) -> Any:
     try:
         text = read_text(path)
-    except OSError as error:
-        raise SettingError(f"cannot read the suite {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SettingError(f"cannot read the suite {path}: it is not UTF-8") from None
-    except ValueError as error:
-        raise SettingError(f"cannot read the suite {path}: {error}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else why
+        raise SettingError(f"cannot read the suite {path}: {why}") from None
     if path.suffix not in SUFFIXES:
         raise SettingError(f"{path}: a suite's file name must end in {', '.join(SUFFIXES)}")
     try:
@@ -331,23 +341,6 @@ def _yaml(path: Path, text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
-
-
-def _model(given: Any) -> Any:
-    """Build a model from its name alone."""
-    if isinstance(given, str):
-        return {"name": given, "model": given}
-    if isinstance(given, dict):
-        given = {"name": given.get("model"), **given}
-        if "price_per_million" in given:
-            given["price_per_million"] = _price(given["price_per_million"])
-    return given
-
-
-def _price(given: Any) -> Any:
-    """Build a price from one number, for all tokens alike."""
-    is_number = isinstance(given, int | float) and not isinstance(given, bool)
-    return {"input": given, "output": given} if is_number else given
 
 
 def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:

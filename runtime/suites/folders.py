@@ -9,12 +9,13 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ...errors import SettingError
-from .suite_files import Folder, Talk, Turn, read_folder
+from .suite_files import Folder, Talk, read_folder
 
 
 def tasks_of(suite: Path, patterns: Any) -> list[dict[str, Any]]:
@@ -55,16 +56,13 @@ def _turns(talk: Talk) -> list[dict[str, Any]]:
         {
             "ask": turn.ask,
             "group": talk.family_of(number),
-            "checks": [{"facts": _facts(turn)}, {"grounded": True}],
+            "checks": [
+                {"facts": {rule: v for rule, v in asdict(turn).items() if rule != "ask"}},
+                {"grounded": True},
+            ],
         }
         for number, turn in enumerate(talk.turns)
     ]
-
-
-def _facts(turn: Turn) -> dict[str, Any]:
-    groups = {name: [list(group) for group in getattr(turn, name)] for name in ("has", "says")}
-    names = ("none", "absent", "cannot", "or_cannot")
-    return {**groups, "lacks": list(turn.lacks), **{name: getattr(turn, name) for name in names}}
 
 
 def folder_of(path: Path) -> Folder | None:

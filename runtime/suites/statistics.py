@@ -16,8 +16,6 @@ from typing import Any
 from .definition import Price, Suite
 from .results import Row
 
-Z95 = 1.959963984540054
-
 
 def pass_at_k(attempts: int, passed: int, k: int) -> float:
     """Return the probability that one of k attempts passes, given `passed` of `attempts`.
@@ -30,10 +28,11 @@ def pass_at_k(attempts: int, passed: int, k: int) -> float:
     return 1.0 - math.comb(attempts - passed, k) / math.comb(attempts, k)
 
 
-def wilson(share: float, count: int, z: float = Z95) -> tuple[float, float]:
+def wilson(share: float, count: int) -> tuple[float, float]:
     """Return the Wilson interval of a proportion `share` of `count` independent trials."""
     if count <= 0:
         return 0.0, 1.0
+    z = 1.959963984540054  # of 95 %
     spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     middle, scale = share + z * z / (2 * count), 1 + z * z / count
     return max((middle - spread) / scale, 0.0), min((middle + spread) / scale, 1.0)

@@ -11,10 +11,8 @@ from helpers import tiny_mtp
 
 from triplepoint.errors import ModelError
 from triplepoint.runtime.cli.models.show import show
-from triplepoint.runtime.convert import mtp
 from triplepoint.runtime.convert.mapping import CheckpointMapping, map_checkpoint
 from triplepoint.runtime.hub.model_info import read_model_info
-from triplepoint.runtime.models import ARCHITECTURES, drafts
 
 
 def _mapped(name: str) -> tuple[CheckpointMapping, dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -22,11 +20,6 @@ def _mapped(name: str) -> tuple[CheckpointMapping, dict[str, np.ndarray], dict[s
     mapping = map_checkpoint(tiny.config_of(name), list(weights))
     made = {t.name: t.make([weights[source] for source in t.sources]) for t in mapping.tensors}
     return mapping, weights, made
-
-
-def test_heads_are_used_where_they_are_written() -> None:
-    """The architectures whose heads draft are those whose heads a checkpoint brings along."""
-    assert sorted(filter(drafts, ARCHITECTURES)) == sorted(mtp.ARCHITECTURES)
 
 
 @pytest.mark.parametrize("name", tiny_mtp.NAMES)

@@ -15,7 +15,7 @@ import pytest
 from triplepoint import FleetError, RowError
 from triplepoint.runtime.fleet.answering import Outcome, Recipe
 from triplepoint.runtime.fleet.dispatch import Limits, Task, WorkerState
-from triplepoint.runtime.fleet.forecast import Forecast
+from triplepoint.runtime.fleet.forecast import predict_left_s
 from triplepoint.runtime.fleet.mapping import Bounds, MapRun, Price, poison_path, traces_folder
 from triplepoint.runtime.fleet.results import Results
 from triplepoint.runtime.fleet.rows import Row, make_rows
@@ -377,12 +377,9 @@ def test_progress_tells_the_state() -> None:
 
 def test_a_prediction_counts_less_with_each_row() -> None:
     """First the model's word, then what was seen."""
-    forecast = Forecast()
-    assert forecast.left_s(10) is None
-    forecast.workers, forecast.predicted_s = 2, 1.0
-    assert forecast.left_s(10) == pytest.approx(5.0)
-    forecast.see(1000, 3000.0)
-    assert forecast.left_s(10) == pytest.approx(30.0, rel=0.02)
+    assert predict_left_s(10, 0, 0.0, 0.0, 0) is None
+    assert predict_left_s(10, 0, 0.0, 1.0, 2) == pytest.approx(5.0)
+    assert predict_left_s(10, 1000, 3000.0, 1.0, 2) == pytest.approx(30.0, rel=0.02)
 
 
 def test_files_beside_the_results() -> None:

@@ -11,13 +11,14 @@ import pytest
 from helpers.fake_hub import FILE, HURRIED, ONE, FakeHub, FakeRepo, serving
 
 from triplepoint.runtime.hub.names import ModelName
+from triplepoint.runtime.hub.progress import ProgressReporter
 from triplepoint.runtime.hub.pull import Pulled, pull
 from triplepoint.runtime.hub.settings import HubSettings
 
 DATA = np.random.default_rng(1).bytes(300_000)
 
 
-class Recorder:
+class Recorder(ProgressReporter):
     """A watcher that keeps what it hears."""
 
     def __init__(self) -> None:

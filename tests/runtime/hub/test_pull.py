@@ -19,7 +19,7 @@ from triplepoint.errors import ModelError
 from triplepoint.runtime.gguf import filehash
 from triplepoint.runtime.hub.cache import CachedRepo
 from triplepoint.runtime.hub.names import ModelName, parse_name
-from triplepoint.runtime.hub.progress import NullProgress
+from triplepoint.runtime.hub.progress import ProgressReporter
 from triplepoint.runtime.hub.pull import Pulled, pull
 from triplepoint.runtime.hub.settings import HubSettings
 from triplepoint.runtime.hub.transport import Hub
@@ -437,7 +437,7 @@ def tear(hub: FakeHub, settings: HubSettings, rng: np.random.Generator, data: by
             count = int(rng.integers(0, len(data)))
             hub.faults.append(f"{kind}:{count}" if kind in ("cut", "short") else str(kind))
 
-        class Killer(NullProgress):
+        class Killer(ProgressReporter):
             left = int(rng.integers(1, 60))
 
             def at(self, done: int) -> None:
