@@ -176,14 +176,14 @@ class _HeadAndTail:
 
 
 def _without_torn_end(data: bytearray) -> bytearray:
-    """Return the bytes without an incomplete first character."""
+    """Return the bytes without an incomplete last character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(bytes(data))
     return data[: len(data) - len(decoder.getstate()[0])]
 
 
 def _without_torn_start(data: bytes | bytearray) -> bytes | bytearray:
-    """Return the bytes without an incomplete last character."""
+    """Return the bytes without an incomplete first character."""
     start = next((n for n, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), min(3, len(data)))
     return data[start:]
 

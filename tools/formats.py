@@ -56,6 +56,16 @@ def cut_text(text: str, limit: int, length: int | None = None, start: int = 0) -
     return before + text + (f" [cut: {left} more characters]" if left > 0 else "")
 
 
+def fitting(lines: Iterable[str], max_lines: int, max_chars: int) -> Iterator[str]:
+    """Yield the first lines that fit into a result; the first of all always does."""
+    size = 0
+    for number, line in enumerate(islice(lines, max_lines)):
+        size += len(line) + 1  # with the line end that joins it
+        if number and size > max_chars:
+            return
+        yield line
+
+
 class NumberedLines:
     """Builds the result of read_file line by line, in little memory."""
 
@@ -167,13 +177,7 @@ def list_result(
     total = len(ordered) if total is None else total
     if not ordered:
         return EMPTY_FOLDER
-    shown: list[str] = []
-    size = 0
-    for name in ordered[:MAX_ENTRIES]:
-        size += len(name) + 1  # with the line end that joins it
-        if shown and size > max_chars:
-            break
-        shown.append(name)
+    shown = list(fitting(ordered, MAX_ENTRIES, max_chars))
     if (left := total - len(shown)) > 0:
         more = _others(ordered[len(shown)], folder) if len(shown) < len(ordered) else ""
         shown.append(f"[cut: {left} of {total} entries not shown{more}]")
@@ -249,7 +253,7 @@ def elsewhere(paths: Sequence[str]) -> str:
     """Return the suffix of an error about a missing path: where its last name exists.
 
     Args:
-        places: the paths with that name in order, at least one more than is shown where there are
+        paths: the paths with that name in order, at least one more than is shown where there are
             that many.
     """
     if len(paths) < 2:
