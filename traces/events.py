@@ -8,7 +8,7 @@ its event, an unknown event becomes an `UnknownEvent`.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, fields
 from typing import Any, ClassVar, Literal, get_args
 
 from .records import DraftRecord as DraftRecord
@@ -65,6 +65,10 @@ class Event(Record):
         super().__post_init__()
         if self.TEXT and not getattr(self, f"{self.TEXT}_sha256"):
             setattr(self, f"{self.TEXT}_sha256", text_hash(getattr(self, self.TEXT)))
+
+
+HEAD = (*(one.name for one in fields(Event)), "event")
+"""The fields that every line begins with, in order."""
 
 
 class RunStart(Event):

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .events import PhaseEvent
+from .events import HEAD, PhaseEvent
 from .reader import Trace
 from .sanitize import short
 from .spans import Leaf, RunSpan, nanoseconds, of_runs
@@ -73,13 +73,11 @@ def _leaf(slices: Slices, leaf: Leaf) -> Iterator[Json]:
             "tool", call_text(event.name, event.arguments), leaf.start, leaf.end, about
         )
         return
-    about = event.model_dump(
-        exclude={"token_ids", "layers", "v", "seq", "ts", "run", "event", "stop"}
-    )
+    about = event.model_dump(exclude={*HEAD, "token_ids", "layers", "stop"})
     yield slices.add("phase", f"{event.purpose}: {event.regime}", leaf.start, leaf.end, about)
     for one in leaf.passes:
         who = f"{len(one.event.sequences)} sequences, {sum(one.event.rows)} rows"
-        shared = one.event.model_dump(exclude={"v", "seq", "ts", "run", "event"})
+        shared = one.event.model_dump(exclude={*HEAD})
         yield slices.add("pass", who, one.start, one.end, shared)
     at = leaf.start
     for layer in event.layers if not leaf.passes else ():  # either would hide the other

@@ -19,25 +19,26 @@ from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from .events import EVENT_TYPES, Event
-from .records import Own
+from .events import EVENT_TYPES, HEAD
+from .records import MissRecord, ModelRecord, Own, Record
 from .text_dedup import EMPTY
 
-_HEAD = {field.name for field in fields(Event)} | {"event"}
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_SECRET = ("kv", "format")  # settings whose values are words of our own
 _BY_DIGEST = ("tools", "output", "names")  # fields of recipes
 _VALUES = ("default", "const", "enum", "examples")  # of a JSON schema: what arguments may be
 
 
-@functools.cache
 def safe_fields(name: str) -> frozenset[str]:
     """Return the fields and properties of an event that hold no conversation text."""
-    model = EVENT_TYPES.get(name)
-    if model is None:
-        return frozenset()
-    hints = get_type_hints(model, include_extras=True)
-    return frozenset(field for field in _known(name) if _is_own(hints[field])) | {*model.COMPUTED}
+    return _own_fields(EVENT_TYPES[name]) if name in EVENT_TYPES else frozenset()
+
+
+@functools.cache
+def _own_fields(kind: type[Record]) -> frozenset[str]:
+    hints = get_type_hints(kind, include_extras=True)
+    own = {field.name for field in fields(kind) if _is_own(hints[field.name])}
+    return frozenset(own | {*kind.COMPUTED})
 
 
 @functools.cache
@@ -101,7 +102,7 @@ class Redactor:
         for field, value in event.items():
             if (special := _SPECIAL.get((name, field))) is not None:
                 body[field] = special(self, value)
-            elif field in _HEAD or field in safe:
+            elif field in HEAD or field in safe:
                 body[field] = value
             elif field in known and field.endswith("_sha256"):
                 body[field] = self._hash(str(event.get(field.removesuffix("_sha256"), "")))
@@ -171,8 +172,8 @@ class Redactor:
         """Return a miss without its tokens."""
         if not isinstance(value, Mapping):
             return value
-        known = ("position", "message", "field", "label", "why", "tokens", "seconds")
-        return {key: item for key, item in value.items() if key in known}
+        own = _own_fields(MissRecord)
+        return {key: item for key, item in value.items() if key in own}
 
     def digest(self, value: Any) -> str:
         """Return a keyed digest of a digest, from which no content can be found."""
@@ -189,9 +190,8 @@ class Redactor:
 
     def model(self, value: Any) -> Any:
         """Return the model's record without its path, which holds the user's name."""
-        known = {"name", "sha256", "architecture", "quant", "parameters"}
-        known |= {"kv_bytes", "state_bytes", "experts", "experts_used"}
-        return {key: item if key in known else blank(item) for key, item in value.items()}
+        own = _own_fields(ModelRecord)
+        return {key: item if key in own else blank(item) for key, item in value.items()}
 
 
 _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {

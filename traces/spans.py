@@ -79,11 +79,21 @@ class TurnSpan:
 class RunSpan:
     """One conversation."""
 
-    run: str
-    header: RunStart | None
+    log: EventLog
+    """Its events."""
     turns: list[TurnSpan] = field(default_factory=list)
     start: int = 0
     end: int = 0
+
+    @property
+    def run(self) -> str:
+        """Return the run's identifier."""
+        return self.log.run
+
+    @property
+    def header(self) -> RunStart | None:
+        """Return the run's header."""
+        return self.log.header
 
     @property
     def leaves(self) -> Iterator[Leaf]:
@@ -110,9 +120,8 @@ def of_runs(trace: EventLog) -> list[RunSpan]:
 
 
 def _run(trace: EventLog) -> RunSpan:
-    first = trace.events[0]
-    latest = free = nanoseconds(first.ts)  # last record; end of the last phase or tool
-    run = RunSpan(first.run, trace.header, start=latest)
+    latest = free = nanoseconds(trace.events[0].ts)  # last record; end of the last phase or tool
+    run = RunSpan(trace, start=latest)
     shared: list[PassEvent] = []  # of the phase that follows them
     for event in trace.events:
         if isinstance(event, PassEvent):

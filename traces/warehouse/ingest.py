@@ -236,7 +236,7 @@ class _Writer:
         self._size = 0
 
     def skip(self, old: dict[str, Any]) -> None:
-        """Return a file that is as it was; what was wrong with it still is."""
+        """Count a file that is as it was; what was wrong with it still is."""
         if old["status"] == "ok":
             self._done.unchanged += 1
             return
@@ -244,7 +244,7 @@ class _Writer:
         self._done.problems.append(FileRecord(**old))
 
     def put(self, found: Extract) -> None:
-        """Return a file that was read."""
+        """Add a file that was read."""
         record = found.record
         if record.usable:
             self._look_for_the_same(found)

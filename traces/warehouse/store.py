@@ -7,14 +7,13 @@ made at the end of an ingest; one that was killed before leaves it to the next o
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import Closing
 from ...errors import TraceError
-from ..export_tables import DUCKDB_CONFIG, declaration, json_source, need_duckdb, quoted
+from ..export_tables import DUCKDB_CONFIG, declaration, insert, need_duckdb, quoted
 from .extract import Extract
 from .schema import COLUMNS, VERSION
 
@@ -80,20 +79,18 @@ class Store(Closing):
         """Add files, and delete the rows of those that they replace."""
         if self._folder is not None:
             (self._folder / _STALE).touch()
-        with tempfile.TemporaryDirectory(prefix="triplepoint-") as folder:
-            sources = _write_lines(batch, Path(folder))
-            self._database.execute("BEGIN")
-            try:
-                for table in COLUMNS if replaced else ():
-                    query = f'DELETE FROM "{table}" WHERE file IN (SELECT unnest(?))'
-                    self._database.execute(query, [list(replaced)])
-                for table, path in sources.items():
-                    source = json_source(str(path), COLUMNS[table])
-                    self._database.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM {source}')
-                self._database.execute("COMMIT")
-            except BaseException:
-                self._database.execute("ROLLBACK")
-                raise
+        made = [extract.lines_with_record() for extract in batch]
+        self._database.execute("BEGIN")
+        try:
+            for table in COLUMNS if replaced else ():
+                query = f'DELETE FROM "{table}" WHERE file IN (SELECT unnest(?))'
+                self._database.execute(query, [list(replaced)])
+            for table, columns in COLUMNS.items():
+                insert(self._database, table, columns, (lines.get(table, "") for lines in made))
+            self._database.execute("COMMIT")
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
 
     def copy_tables(self) -> None:
         """Update the Parquet copies in a folder, each atomically."""
@@ -132,20 +129,6 @@ def _in_folder(target: Path) -> Path:
     if not path.exists() and any(target.iterdir()):
         raise TraceError(f"{target} contains other files; name a new or empty folder")
     return path
-
-
-def _write_lines(batch: Sequence[Extract], folder: Path) -> dict[str, Path]:
-    """Write a batch's rows as a JSON lines file for each table that has some."""
-    sources: dict[str, Path] = {}
-    texts: dict[str, list[str]] = {}
-    for extract in batch:
-        for table, lines in extract.lines_with_record().items():
-            texts.setdefault(table, []).append(lines)
-    for table, parts in texts.items():
-        sources[table] = folder / f"{table}.json"
-        with sources[table].open("w", encoding="ascii") as file:
-            file.writelines(parts)
-    return sources
 
 
 def connect(path: Path | str, *, read_only: bool = False) -> DuckDBPyConnection:
