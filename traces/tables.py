@@ -94,10 +94,6 @@ _NUMBERS = {
     table: [name for name, kind in columns.items() if kind == NUMBER]
     for table, columns in COLUMNS.items()
 }
-_OF_A_PHASE = [name for name in COLUMNS["phases"] if hasattr(PhaseEvent, name)] + [
-    *("turn", "step", "phase", "predicted", "observed", "tokens", "kv_before", "kv_after", "wall_s")
-]
-"""Columns that are fields or properties of a phase; those without a default are no attributes."""
 
 
 def rows(traces: EventLog | Iterable[EventLog], table: str) -> Iterator[Row]:
@@ -146,7 +142,7 @@ def rows_of(part: Part, table: str) -> Iterator[Row]:
     span, name = part
     columns = COLUMNS[table]
     for row in _MAKERS[table](span):
-        found = {"file": name, "run": span.run, **row}
+        found = {**row, "file": name, "run": span.run}
         whole = {column: found.get(column) for column in columns}
         for column in _NUMBERS[table]:  # what is no number is none, in every format
             value = whole[column]
@@ -216,7 +212,7 @@ def _phases(span: RunSpan) -> Iterator[Row]:
         wall, shared, miss = phase.wall_s, phase.shared or ShareRecord(), phase.miss
         predicted = {f"predicted_{k}_s": v for k, v in phase.predicted_s.items()}
         yield {
-            **{name: getattr(phase, name) for name in _OF_A_PHASE},
+            **phase.model_dump(),
             **predicted,
             **model,
             "number": number,
