@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...arguments import Closing
 from ...errors import TraceError
 from ..export_tables import DUCKDB_CONFIG, declaration, insert, need_duckdb, quoted
-from .extract import Extract
+from .extract import Extract, FileRecord
 from .schema import COLUMNS, VERSION
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ class Store(Closing):
             self._database.execute(f"CREATE TABLE warehouse AS SELECT {VERSION} AS version")
         self._database.execute("COMMIT")
 
-    def known(self) -> list[dict[str, Any]]:
-        """Return the rows of ``files``."""
-        found = self._database.execute("SELECT * FROM files")
-        names = [column[0] for column in found.description or []]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    def known(self) -> dict[str, FileRecord]:
+        """Return the rows of ``files``, by file."""
+        names = COLUMNS["files"]
+        found = self._database.execute(f"SELECT {', '.join(names)} FROM files").fetchall()
+        return {row[0]: FileRecord(**dict(zip(names, row, strict=True))) for row in found}
 
     def add(self, batch: Sequence[Extract], replaced: Sequence[str]) -> None:
         """Add files, and delete the rows of those that they replace."""
