@@ -10,7 +10,7 @@ from itertools import islice
 from stat import S_ISDIR
 
 from ..errors import ToolError
-from .formats import fitting
+from .formats import fitting, plural
 from .paths import check_text, printable, shown
 from .search import MAX_PATTERN, MAX_SECONDS, Hit, Search
 from .timed_regex import captured
@@ -159,9 +159,9 @@ class _Groups:
     def head(self, pattern: str, path: str, by: str) -> str:
         """Return the line with the totals."""
         search = self._search
-        what = ("" if search.whole else "at least ") + f"{self.total} line{'s' * (self.total != 1)}"
+        what = ("" if search.whole else "at least ") + plural(self.total, "line")
         what += f" with `{shown(pattern)}`" if pattern else ""
-        files = f"{search.files} file{'s' * (search.files != 1)}"
+        files = plural(search.files, "file")
         head = f"{what} in {shown(path)} ({files}, {search.lines} lines looked at)"
         grouped = f", by {shown(by)}, {len(self.counts)} different:" if by and self.counts else ""
         return head + grouped

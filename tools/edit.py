@@ -21,7 +21,7 @@ from . import seen
 from .alike import locate, meant, other_names
 from .atomic_changes import Content, check_size, place, to_trash
 from .diff import diff, same_lines
-from .formats import binary_file, no_such_file, split_lines
+from .formats import binary_file, no_such_file, plural, split_lines
 from .paths import check_text, clean_path, printable, shown
 from .text import is_binary, is_utf16
 from .tool import ToolGroup, tool
@@ -452,5 +452,4 @@ def _words(line: str) -> set[str]:
 
 
 def _count(text: str) -> str:
-    lines = len(split_lines(text))
-    return "1 line" if lines == 1 else f"{lines} lines"
+    return plural(len(split_lines(text)), "line")

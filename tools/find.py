@@ -80,7 +80,6 @@ class FindTools(ToolGroup):
             shown.append(printable(below))
         notes += late
         if missed := len(links.missed):
-            folders = "1 folder" if missed == 1 else f"{missed} folders"
-            notes.append(f"[cut: {folders} could not be read]")
+            notes.append(f"[cut: {formats.plural(missed, 'folder')} could not be read]")
         notes += links.notes(bool(shown))
         return "\n".join([*(shown or [NO_FILES]), *notes])

@@ -41,6 +41,11 @@ def split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number with its noun: ``1 line``, ``2 lines``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def cut_text(text: str, limit: int, length: int | None = None, start: int = 0) -> str:
     """Truncate `text` to `limit` characters, with a note on what is left out.
 
@@ -123,7 +128,7 @@ class NumberedLines:
     def _part(self, last: int | None, total: int | None) -> str:
         """Return the note on which part of the file is shown."""
         if self.start == 1 and not self.full and last == total is not None:
-            return f"[the whole file: {total} {'line' if total == 1 else 'lines'}]"
+            return f"[the whole file: {plural(total, 'line')}]"
         span = (
             f"lines {self.start}–{self.next - 1}" if len(self.shown) > 1 else f"line {self.start}"
         )
@@ -328,8 +333,7 @@ def binary_file(path: str, size: int) -> str:
 
 
 def past_the_end(path: str, lines: int, start: int) -> str:
-    count = "1 line" if lines == 1 else f"{lines} lines"
-    return f"{path} has {count}; start={start} is past its end"
+    return f"{path} has {plural(lines, 'line')}; start={start} is past its end"
 
 
 def file_too_large(path: str, size: int, line: int, budget: int) -> str:

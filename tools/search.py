@@ -16,7 +16,7 @@ from io import FileIO
 from typing import NamedTuple
 
 from ..errors import ToolError
-from .formats import binary_skipped, search_hit
+from .formats import binary_skipped, plural, search_hit
 from .links import NO_TEXT, Links
 from .paths import check_text, printable, shown, some
 from .text import BUDGET, OVERLAP, BinaryFileError, Block, TextFile, first_hit, unpacked
@@ -258,8 +258,8 @@ class Search:
         if self._partly:
             yield f"[cut: {some(self._partly)} searched only at the start: too large]"
         if self._long_lines:
-            lines = "line" if self._long_lines == 1 else "lines"
-            yield f"[cut: {self._long_lines} very long {lines} searched only at the start]"
+            lines = plural(self._long_lines, "very long line")
+            yield f"[cut: {lines} searched only at the start]"
         if self._missed:
             yield f"[cut: {some(self._missed)} could not be read]"
         if self._links is not None:
