@@ -17,7 +17,7 @@ from typing import Any
 
 from .events import HEAD, PhaseEvent
 from .reader import Trace
-from .sanitize import short
+from .sanitize import converted, short
 from .spans import Leaf, RunSpan, Span, nanoseconds, of_runs
 from .timeline import call_text
 
@@ -110,7 +110,7 @@ class Slices:
             "name": short(name, _LONGEST_NAME),
             "ts": self._micros(when.start - self._zero),
             "dur": self._micros(when.end - when.start),
-            "args": {key: _argument(value) for key, value in args.items()},
+            "args": converted(args, _argument, _key),
         }
 
     def count(self, name: str, leaf: Leaf, value: float) -> Iterator[Json]:
@@ -138,10 +138,8 @@ def _argument(value: Any) -> Any:
     """Convert a value to one that the format can hold and the viewer can show."""
     if isinstance(value, str):
         return short(value, _LONGEST_ARGUMENT)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {short(str(key), _LONGEST_NAME): _argument(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_argument(item) for item in value]
-    return value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _key(name: object) -> str:
+    return short(str(name), _LONGEST_NAME)

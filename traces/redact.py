@@ -21,6 +21,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from .events import EVENT_TYPES, HEAD
 from .records import MissRecord, ModelRecord, Own, Record
+from .sanitize import converted
 from .text_dedup import EMPTY
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -211,11 +212,7 @@ _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
 
 def _settings(value: Any) -> Any:
     """Return numbers and booleans under their names."""
-    if isinstance(value, Mapping):
-        return {key: _settings(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_settings(item) for item in value]
-    return value if isinstance(value, bool | int | float) else blank(value)
+    return converted(value, lambda one: one if isinstance(one, int | float) else blank(one))
 
 
 def _options(value: Mapping[str, Any]) -> Any:
