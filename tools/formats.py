@@ -127,7 +127,7 @@ class NumberedLines:
 
     def _part(self, last: int | None, total: int | None) -> str:
         """Return the note on which part of the file is shown."""
-        if self.start == 1 and not self.full and last == total is not None:
+        if self.start == 1 and not self.full and total is not None and last == total:
             return f"[the whole file: {plural(total, 'line')}]"
         span = (
             f"lines {self.start}–{self.next - 1}" if len(self.shown) > 1 else f"line {self.start}"

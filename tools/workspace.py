@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from io import FileIO
 from itertools import chain
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Literal, TypeVar
 
 from ..arguments import Closing, ProcessBound, as_path, open_regular
 from ..errors import ToolError
@@ -222,6 +222,13 @@ class Workspace(ProcessBound, Closing):
             return self._rooted.stat(path)
         except OSError as error:
             raise ToolError(self._message(error, path, formats.no_such_path)) from None
+
+    def kind(self, path: str) -> Literal["file", "folder", ""]:
+        """Return what a path names; empty where nothing is, or nothing to be looked at."""
+        try:
+            return "folder" if stat.S_ISDIR(self.stat(path).st_mode) else "file"
+        except ToolError:
+            return ""
 
     def target(self, link: str) -> str | None:
         """Resolve a cleaned path; empty for a dangling symlink, None for outside."""
