@@ -24,13 +24,13 @@ def meant(workspace: Workspace, path: str, *, own: bool = False) -> str:
         ToolError: the path leaves the workspace or cannot be the name of a file.
     """
     path = clean_path(workspace.relative(path, own=own))
-    if _is_plain(path) or _is_there(workspace, path):
+    if _is_plain(path) or workspace.kind(path):
         return path
     found = "."
     names = path.split("/")
     for at, name in enumerate(names, 1):
         below = join(found, name)
-        if not _is_plain(name) and not _is_there(workspace, below):
+        if not _is_plain(name) and not workspace.kind(below):
             alike = _alike(workspace, found, name)
             if len(alike) != 1:
                 return "/".join([below, *names[at:]])
@@ -56,14 +56,6 @@ def locate(workspace: Workspace, arguments: dict[str, Any], *, new: str = "") ->
 def _is_plain(name: str) -> bool:
     """Return whether no other name can look like this one."""
     return name.isascii() and "\\" not in name
-
-
-def _is_there(workspace: Workspace, path: str) -> bool:
-    try:
-        workspace.stat(path)
-    except ToolError:
-        return False
-    return True
 
 
 def _alike(workspace: Workspace, folder: str, name: str) -> list[str]:

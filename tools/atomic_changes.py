@@ -23,7 +23,7 @@ from ..errors import ToolError
 from . import formats
 from .alike import meant
 from .paths import TRASH, shown
-from .workspace import MAX_DEPTH, Workspace
+from .workspace import MAX_DEPTH, Workspace, check_regular
 
 MAX_BYTES = 8 * 2**20  # of a file that is edited or written
 
@@ -166,10 +166,7 @@ class TargetPath:
             raise ToolError(
                 f"symlink not followed: {shown(self.path)}; name the file that it leads to"
             )
-        if stat.S_ISDIR(found.st_mode):
-            raise ToolError(formats.not_a_file(shown(self.path)))
-        if not stat.S_ISREG(found.st_mode):
-            raise ToolError(formats.not_regular(shown(self.path)))
+        check_regular(found, self.path)
 
 
 @contextmanager

@@ -117,19 +117,17 @@ class CommandTools(ToolGroup):
         output = _HeadAndTail(self._max_output)
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
+            ended = False  # a child that it left behind may keep the pipe open
             while (left := until - time.monotonic()) > 0:
-                if selector.select(min(left, 0.1)):
-                    chunk = os.read(process.stdout.fileno(), 65536)
-                    if not chunk:
+                if selector.select(0 if ended else min(left, 0.1)):
+                    if not (chunk := os.read(process.stdout.fileno(), 65536)):
                         return output, False
                     output.add(chunk)
-                elif process.poll() is not None:  # a child that it left behind keeps the pipe open
-                    while selector.select(0) and time.monotonic() < until:  # its last words
-                        if not (chunk := os.read(process.stdout.fileno(), 65536)):
-                            break
-                        output.add(chunk)
-                    return output, False
-        return output, True
+                elif ended:
+                    break
+                else:
+                    ended = process.poll() is not None  # its last words may still be in the pipe
+        return output, not ended
 
     def _report(
         self, command: list[str], status: int, timed_out: bool, output: _HeadAndTail
@@ -176,14 +174,14 @@ class _HeadAndTail:
 
 
 def _without_torn_end(data: bytearray) -> bytearray:
-    """Return the bytes without an incomplete first character."""
+    """Return the bytes without an incomplete last character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(bytes(data))
     return data[: len(data) - len(decoder.getstate()[0])]
 
 
 def _without_torn_start(data: bytes | bytearray) -> bytes | bytearray:
-    """Return the bytes without an incomplete last character."""
+    """Return the bytes without an incomplete first character."""
     start = next((n for n, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), min(3, len(data)))
     return data[start:]
 

@@ -10,6 +10,7 @@ from itertools import islice
 from stat import S_ISDIR
 
 from ..errors import ToolError
+from .formats import fitting, plural
 from .paths import check_text, printable, shown
 from .search import MAX_PATTERN, MAX_SECONDS, Hit, Search
 from .timed_regex import captured
@@ -85,7 +86,9 @@ def count_lines(
             f"none of the {groups.total} lines has by={shown(by)}; {_BY}; such a line: {example}"
         )
     lines = groups.table() if by else map(str, groups.first)
-    listing = _fitting(lines, max_chars, len(groups.counts) if by else groups.total)
+    listing = list(fitting(lines, MAX_SHOWN, max_chars))
+    if more := (len(groups.counts) if by else groups.total) - len(listing):
+        listing.append(f"[cut: {more} more]")
     return "\n".join([groups.head(pattern, path, by), *listing, *groups.notes(), *search.notes])
 
 
@@ -95,9 +98,7 @@ def grouping(by: str) -> Keys | None:
     Raises:
         ToolError: `by` is neither a word for it nor a regular expression with one group.
     """
-    check_text("by", by)
-    if len(by) > MAX_PATTERN:
-        raise ToolError(f"by has {len(by)} characters; {MAX_PATTERN} are allowed")
+    check_text("by", by, MAX_PATTERN)
     word = by.strip().casefold().removeprefix("by ")
     word = word if word in _WORDS else word.removesuffix("s")
     word = _SAME.get(word, word)
@@ -158,9 +159,9 @@ class _Groups:
     def head(self, pattern: str, path: str, by: str) -> str:
         """Return the line with the totals."""
         search = self._search
-        what = ("" if search.whole else "at least ") + f"{self.total} line{'s' * (self.total != 1)}"
+        what = ("" if search.whole else "at least ") + plural(self.total, "line")
         what += f" with `{shown(pattern)}`" if pattern else ""
-        files = f"{search.files} file{'s' * (search.files != 1)}"
+        files = plural(search.files, "file")
         head = f"{what} in {shown(path)} ({files}, {search.lines} lines looked at)"
         grouped = f", by {shown(by)}, {len(self.counts)} different:" if by and self.counts else ""
         return head + grouped
@@ -187,16 +188,3 @@ def _batch(hits: Iterator[Hit]) -> Iterator[Hit]:
         yield hit
         if chars > BATCH_CHARS:
             return
-
-
-def _fitting(lines: Iterator[str], max_chars: int, total: int) -> Iterator[str]:
-    """Return as many groups as fit, and the number of the rest."""
-    size = number = 0
-    for line in islice(lines, MAX_SHOWN):
-        size += len(line) + 1
-        if number and size > max_chars:
-            break
-        number += 1
-        yield line
-    if total > number:
-        yield f"[cut: {total - number} more]"

@@ -16,9 +16,9 @@ CONTEXT = 2  # lines of a diff before and after what differs
 def diff(old: str, new: str, name: str) -> str:
     """Return a unified diff of two texts, cut to a readable length."""
     before, after = split_lines(old), split_lines(new)
-    start = _same(before, after)
+    start = same_lines(before, after)
     # Only what differs is compared, which takes up to the square of its length.
-    end = _same(before[start:][::-1], after[start:][::-1])
+    end = same_lines(before[start:][::-1], after[start:][::-1])
     differ = before[start : len(before) - end], after[start : len(after) - end]
     parts = _compared(*differ)
     left = max(len(whole) - len(part) for whole, part in zip(differ, parts, strict=True))
@@ -48,8 +48,8 @@ def _compared(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
     return old[: same[-1].a + same[-1].size], new[: same[-1].b + same[-1].size]
 
 
-def _same(one: list[str], other: list[str]) -> int:
-    """Return the length of the common prefix."""
+def same_lines(one: list[str], other: list[str]) -> int:
+    """Return how many first lines of two texts are the same."""
     return next(
         (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
         min(len(one), len(other)),

@@ -20,8 +20,8 @@ from ..errors import ToolError
 from . import seen
 from .alike import locate, meant, other_names
 from .atomic_changes import Content, check_size, place, to_trash
-from .diff import diff
-from .formats import binary_file, no_such_file, split_lines
+from .diff import diff, same_lines
+from .formats import binary_file, no_such_file, plural, split_lines
 from .paths import check_text, clean_path, printable, shown
 from .text import is_binary, is_utf16
 from .tool import ToolGroup, tool
@@ -351,11 +351,8 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
 def _edit_instead(text: str, new: str) -> str:
     """Return the small edit that turns one text into another, if there is one."""
     old_lines, new_lines = split_lines(text), split_lines(new)
-    shortest = min(len(old_lines), len(new_lines))
-    pairs = zip(old_lines, new_lines, strict=False)
-    head = next((n for n, (a, b) in enumerate(pairs) if a != b), shortest)
-    ends = zip(old_lines[head:][::-1], new_lines[head:][::-1], strict=False)
-    tail = next((n for n, (a, b) in enumerate(ends) if a != b), shortest - head)
+    head = same_lines(old_lines, new_lines)
+    tail = same_lines(old_lines[head:][::-1], new_lines[head:][::-1])
     if head + tail in (len(old_lines), len(new_lines)):  # nothing is there, or comes: with a line
         head, tail = (head - 1, tail) if head else (head, max(0, tail - 1))
     old = "\n".join(old_lines[head : len(old_lines) - tail])
@@ -455,5 +452,4 @@ def _words(line: str) -> set[str]:
 
 
 def _count(text: str) -> str:
-    lines = len(split_lines(text))
-    return "1 line" if lines == 1 else f"{lines} lines"
+    return plural(len(split_lines(text)), "line")

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import codecs
 import re
-import threading
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from .. import interrupts
 from ..arguments import check_whole
 from ..errors import ToolError
 from .paths import check_text, shown
-from .timeouts import limit_of
+from .timeouts import TimedTask, limit_of
 from .tool import ToolGroup, tool
 
 if TYPE_CHECKING:
@@ -132,29 +130,21 @@ class FetchTools(ToolGroup):
         """
         import asyncio  # with all that it imports, only where a page is fetched
 
-        outcome: list[Page | BaseException] = []
-        loop = asyncio.new_event_loop()
-
-        def work() -> None:
+        def work() -> Page:
+            loop = asyncio.new_event_loop()
             try:
                 limited = asyncio.wait_for(self._follow(url), self._max_seconds)
-                outcome.append(loop.run_until_complete(limited))
-            except BaseException as error:
-                outcome.append(error)
+                return loop.run_until_complete(limited)
             finally:
                 loop.run_until_complete(loop.shutdown_asyncgens())  # of a body that was cut
                 loop.close()
 
-        # A thread of its own: the caller may run a loop; and a look-up that hangs is left behind.
-        thread = threading.Thread(target=work, name="fetch_url", daemon=True)
-        interrupts.start(thread)
-        thread.join(self._max_seconds + 1)
-        if not outcome or isinstance(outcome[0], TimeoutError):
-            raise ToolError(f"no answer within {self._max_seconds:g} seconds: {shown(url)}")
-        result = outcome[0]
-        if isinstance(result, Page):
-            return result
-        raise result
+        late = f"no answer within {self._max_seconds:g} seconds: {shown(url)}"
+        try:
+            # A thread of its own: the caller may run a loop; and a look-up that hangs is abandoned.
+            return TimedTask(work, "fetch_url").wait(self._max_seconds + 1, late)
+        except TimeoutError:
+            raise ToolError(late) from None
 
     async def _follow(self, url: str) -> Page:
         import httpx

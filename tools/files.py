@@ -120,14 +120,10 @@ class FileTools(ToolGroup):
         """
         whole = meant(self.workspace, path, own=True)
         folder, _, name = whole.rpartition("/")
-        if "*" not in name and "?" not in name:
+        if not ("*" in name or "?" in name) or self.workspace.kind(whole):
             return whole, None
-        try:
-            self.workspace.stat(whole)
-        except ToolError:
-            matches = glob_matcher(one_form(name))
-            return folder or ".", lambda name: matches(one_form(printable(name)))
-        return whole, None
+        matches = glob_matcher(one_form(name))
+        return folder or ".", lambda name: matches(one_form(printable(name)))
 
     def read_file(self, path: str, start: int = 1, end: int | None = None) -> str:
         """Read a text file. Each line comes with its number.

@@ -52,7 +52,6 @@ class FindTools(ToolGroup):
         in_folders = "/" in pattern
         matches = glob_matcher(re.sub(r"^(\./+)+", "", pattern))
         prefix = 0 if path == "." else len(path) + 1
-        missed: list[str] = []
         end = time.monotonic() + MAX_SECONDS
         late: list[str] = []
 
@@ -64,18 +63,9 @@ class FindTools(ToolGroup):
             return bool(late)
 
         links = Links(self.workspace, path, SKIPPED_FOLDERS, names=True)
-        walk = self.workspace.walk(
-            path,
-            skip=SKIPPED_FOLDERS,
-            first=MAX_FILES + 1,
-            missed=missed,
-            ignored=links.ignored,
-            linked=links,
-            late=is_late,
-        )
         shown: list[str] = []
         notes: list[str] = []
-        for number, below in enumerate(walk):
+        for number, below in enumerate(links.walk(MAX_FILES + 1, is_late)):
             if number == MAX_FILES:
                 notes.append(
                     f"[cut: the search stopped after {MAX_FILES:,} files; narrow the path]"
@@ -89,8 +79,7 @@ class FindTools(ToolGroup):
                 break
             shown.append(printable(below))
         notes += late
-        if missed:
-            folders = "1 folder" if len(missed) == 1 else f"{len(missed)} folders"
-            notes.append(f"[cut: {folders} could not be read]")
+        if missed := len(links.missed):
+            notes.append(f"[cut: {formats.plural(missed, 'folder')} could not be read]")
         notes += links.notes(bool(shown))
         return "\n".join([*(shown or [NO_FILES]), *notes])

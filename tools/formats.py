@@ -41,6 +41,11 @@ def split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number with its noun: ``1 line``, ``2 lines``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def cut_text(text: str, limit: int, length: int | None = None, start: int = 0) -> str:
     """Truncate `text` to `limit` characters, with a note on what is left out.
 
@@ -54,6 +59,16 @@ def cut_text(text: str, limit: int, length: int | None = None, start: int = 0) -
     before = f"[cut: {start} characters before] " if start else ""
     left = length - start - len(text)
     return before + text + (f" [cut: {left} more characters]" if left > 0 else "")
+
+
+def fitting(lines: Iterable[str], max_lines: int, max_chars: int) -> Iterator[str]:
+    """Yield the first lines that fit into a result; the first of all always does."""
+    size = 0
+    for number, line in enumerate(islice(lines, max_lines)):
+        size += len(line) + 1  # with the line end that joins it
+        if number and size > max_chars:
+            return
+        yield line
 
 
 class NumberedLines:
@@ -112,8 +127,8 @@ class NumberedLines:
 
     def _part(self, last: int | None, total: int | None) -> str:
         """Return the note on which part of the file is shown."""
-        if self.start == 1 and not self.full and last == total is not None:
-            return f"[the whole file: {total} {'line' if total == 1 else 'lines'}]"
+        if self.start == 1 and not self.full and total is not None and last == total:
+            return f"[the whole file: {plural(total, 'line')}]"
         span = (
             f"lines {self.start}–{self.next - 1}" if len(self.shown) > 1 else f"line {self.start}"
         )
@@ -167,13 +182,7 @@ def list_result(
     total = len(ordered) if total is None else total
     if not ordered:
         return EMPTY_FOLDER
-    shown: list[str] = []
-    size = 0
-    for name in ordered[:MAX_ENTRIES]:
-        size += len(name) + 1  # with the line end that joins it
-        if shown and size > max_chars:
-            break
-        shown.append(name)
+    shown = list(fitting(ordered, MAX_ENTRIES, max_chars))
     if (left := total - len(shown)) > 0:
         more = _others(ordered[len(shown)], folder) if len(shown) < len(ordered) else ""
         shown.append(f"[cut: {left} of {total} entries not shown{more}]")
@@ -249,7 +258,7 @@ def elsewhere(paths: Sequence[str]) -> str:
     """Return the suffix of an error about a missing path: where its last name exists.
 
     Args:
-        places: the paths with that name in order, at least one more than is shown where there are
+        paths: the paths with that name in order, at least one more than is shown where there are
             that many.
     """
     if len(paths) < 2:
@@ -324,8 +333,7 @@ def binary_file(path: str, size: int) -> str:
 
 
 def past_the_end(path: str, lines: int, start: int) -> str:
-    count = "1 line" if lines == 1 else f"{lines} lines"
-    return f"{path} has {count}; start={start} is past its end"
+    return f"{path} has {plural(lines, 'line')}; start={start} is past its end"
 
 
 def file_too_large(path: str, size: int, line: int, budget: int) -> str:

@@ -24,11 +24,9 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
     Raises:
         ToolError: the pattern is empty, too long, or a set in it does not end.
     """
-    check_text("the pattern", pattern)
+    check_text("the pattern", pattern, MAX_GLOB)
     if not pattern:
         raise ToolError("the pattern is empty")
-    if len(pattern) > MAX_GLOB:
-        raise ToolError(f"the pattern has {len(pattern)} characters; {MAX_GLOB} are allowed")
     return _matcher(pattern)
 
 

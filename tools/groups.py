@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ..errors import ToolError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from .tool import Tool
-    from .workspace import Workspace
+from .tool import Tool
+from .workspace import Workspace
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "find": ("find",),
@@ -34,7 +31,10 @@ def make_group(
     Raises:
         ToolError: the group needs a folder.
     """
-    from . import CommandTools, EditTools, FetchTools, FindTools, Workspace
+    from .command import CommandTools
+    from .edit import EditTools
+    from .fetch import FetchTools
+    from .find import FindTools
 
     if name == "net":
         return list(FetchTools(private=private))

@@ -98,7 +98,7 @@ class _Reader:
         self._pre = 0
 
     def start(self, tag: str, attributes: str) -> None:
-        """Return the start of an element."""
+        """Take the start of an element."""
         if tag == "title" and not self._title:
             self._in_title = True
         if tag in _SKIPPED:
@@ -124,7 +124,7 @@ class _Reader:
             self._link = _attribute(attributes, "href"), len(self._out)
 
     def end(self, tag: str) -> None:
-        """Return the end of an element."""
+        """Take the end of an element."""
         if tag == "title":
             self._in_title = False
         if self._skipping:

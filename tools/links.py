@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from stat import S_ISREG
 
 from ..errors import ToolError
@@ -32,9 +32,22 @@ class Links:
             names: whether a file is wanted by each of its names, and not for its content.
         """
         self._workspace, self._skip, self._names = workspace, frozenset(skip), names
-        self._base = workspace.target(path) or path
+        self._path, self._base = path, workspace.target(path) or path
         self._left_out: list[str] = []
         self.ignored: list[str] = []
+        self.missed: list[str] = []
+
+    def walk(self, first: int, late: Callable[[], bool]) -> Iterator[str]:
+        """Yield the files below the folder; arguments as for `Workspace.walk`."""
+        return self._workspace.walk(
+            self._path,
+            skip=self._skip,
+            first=first,
+            missed=self.missed,
+            ignored=self.ignored,
+            linked=self,
+            late=late,
+        )
 
     def __call__(self, link: str) -> bool:
         target = self._workspace.target(link)

@@ -45,8 +45,8 @@ def clean_path(path: str) -> str:
     return "/".join(names) or "."
 
 
-def check_text(what: str, value: object) -> None:
-    """Refuse values that are not strings, or hold a lone surrogate.
+def check_text(what: str, value: object, max_chars: int | None = None) -> None:
+    """Refuse values that are not strings, hold a lone surrogate, or are too long.
 
     Raises:
         ToolError: it is; begins with `what`.
@@ -58,6 +58,8 @@ def check_text(what: str, value: object) -> None:
             value.encode()
         except UnicodeEncodeError:
             raise ToolError(f"{what} is not valid Unicode: it holds half of a character") from None
+    if max_chars is not None and len(value) > max_chars:
+        raise ToolError(f"{what} has {len(value)} characters; {max_chars} are allowed")
 
 
 def _climbs_out(names: list[str]) -> bool:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from stat import S_ISDIR
 from textwrap import shorten
 
 from ..errors import ToolError
@@ -136,7 +135,7 @@ class PlainFileTools(FileTools):
         """Return path and filter, also for a glob; one without a folder matches in all."""
         path = meant(self.workspace, path, own=True)
         takes = self._takes("search", "read_file")
-        if not ("*" in path or "?" in path) or self._kind(path):
+        if not ("*" in path or "?" in path) or self.workspace.kind(path):
             return path, takes
         fits = glob_matcher(one_form(path if "/" in path else f"**/{path}"))
         folder = re.split(r"[^/]*[*?]", path, maxsplit=1)[0].rstrip("/") or "."
@@ -156,23 +155,21 @@ class PlainFileTools(FileTools):
             name = shown(path)
             if text.startswith(formats.outside_workspace("")):
                 below = path.lstrip("/")
-                if path.startswith("/") and self._takes("read_file")(below) and self._kind(below):
+                if (
+                    path.startswith("/")
+                    and self._takes("read_file")(below)
+                    and self.workspace.kind(below)
+                ):
                     text += f" (there is {shown(below)})"
             elif text.startswith(formats.not_a_file(name)):
                 text = f"{text}; {self._holds(path)}"
             elif text.startswith("no such f") and name in text:
                 above = path.rpartition("/")[0] or "."
-                while above != "." and self._kind(above) != "folder":
+                while above != "." and self.workspace.kind(above) != "folder":
                     above = above.rpartition("/")[0] or "."
                 near = "" if "(there " in text else self._near(path, above)
                 text = f"{text}{near}; {self._holds(above)}"
             raise ToolError(text) from None
-
-    def _kind(self, path: str) -> str:
-        try:
-            return "folder" if S_ISDIR(self.workspace.stat(path).st_mode) else "file"
-        except ToolError:
-            return ""
 
     def _names(self, folder: str) -> list[str]:
         """Return a folder's permitted names; none where it cannot be listed."""
@@ -208,7 +205,7 @@ class PlainFileTools(FileTools):
         shares: list[tuple[int, str]] = []
         failures: list[str] = []
         end = time.monotonic() + MAX_LOOK
-        is_folder = self._kind(path) == "folder"
+        is_folder = self.workspace.kind(path) == "folder"
         with closing(search.folder(path) if is_folder else search.file(path)) as lines:
             for hit in lines:
                 if time.monotonic() > end:

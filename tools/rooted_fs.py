@@ -8,6 +8,8 @@ open in one go, from a descriptor of the folder:
 * `NoFollowFS`: elsewhere each name is opened from the descriptor of the one before, and never
   through a symlink (O_NOFOLLOW). Without ``..`` and symlinks every step goes down.
 
+`HidingFS` is either of them without some paths, such as those of a run's own output.
+
 Paths are cleaned (`paths.clean_path`): relative, no ``..``, no empty names.
 """
 
@@ -22,6 +24,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+from ..errors import ToolError
 
 # O_NONBLOCK: a FIFO or a device that takes the file's place after the check cannot block the open.
 # O_NOCTTY: a terminal cannot become ours.
@@ -166,6 +170,44 @@ class NoFollowFS:
             raise
 
 
+class HidingFS:
+    """Another way's access without some paths and everything below them; none once it is closed."""
+
+    hidden: frozenset[str] = frozenset()
+    """Cleaned paths."""
+
+    def __init__(self, inner: RootedFS) -> None:
+        self._inner: RootedFS | None = inner
+
+    def hides(self, path: str) -> bool:
+        """Return whether a cleaned path is hidden."""
+        return bool(self.hidden) and not self.hidden.isdisjoint(_prefixes(path))
+
+    def holds(self, path: str) -> bool:
+        """Return whether a cleaned path is hidden, or has a hidden path below it."""
+        return self.hides(path) or any(one.startswith(f"{path}/") for one in self.hidden)
+
+    def close(self) -> None:
+        """Refuse access from now on: the descriptor's number may soon be another file's."""
+        self._inner = None
+
+    def _open_for(self, path: str) -> RootedFS:
+        if self._inner is None:
+            raise ToolError("the workspace is closed")
+        if self.hides(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self._inner
+
+    def open(self, path: str, flags: int) -> int:
+        return self._open_for(path).open(path, flags)
+
+    def stat(self, path: str) -> os.stat_result:
+        return self._open_for(path).stat(path)
+
+    def folder(self, path: str) -> int:
+        return self._open_for(path).folder(path)
+
+
 def link_to_nothing(rooted: RootedFS, path: str) -> str:
     """Return the part of a path that is a dangling symlink; empty for none.
 
@@ -173,14 +215,18 @@ def link_to_nothing(rooted: RootedFS, path: str) -> str:
     """
     if not hasattr(os, "O_PATH"):
         return ""
-    names = path.split("/")
-    for count in range(1, len(names) + 1):
-        part = "/".join(names[:count])
+    for part in _prefixes(path):
         try:
             rooted.stat(part)
         except OSError:
             return part if _is_link(rooted, part) else ""
     return ""
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """Yield the folders that a path leads through, and the path."""
+    names = path.split("/")
+    return ("/".join(names[:count]) for count in range(1, len(names) + 1))
 
 
 def _is_link(rooted: RootedFS, path: str) -> bool:

@@ -16,7 +16,7 @@ from io import FileIO
 from typing import NamedTuple
 
 from ..errors import ToolError
-from .formats import binary_skipped, search_hit
+from .formats import binary_skipped, plural, search_hit
 from .links import NO_TEXT, Links
 from .paths import check_text, printable, shown, some
 from .text import BUDGET, OVERLAP, BinaryFileError, Block, TextFile, first_hit, unpacked
@@ -65,11 +65,9 @@ def matcher(pattern: str, regex: bool) -> Matcher:
     Raises:
         ToolError: the pattern is empty, too long, spans lines, or is no regular expression.
     """
-    check_text("the pattern", pattern)
+    check_text("the pattern", pattern, MAX_PATTERN)
     if not pattern:
         raise ToolError("the pattern is empty")
-    if len(pattern) > MAX_PATTERN:
-        raise ToolError(f"the pattern has {len(pattern)} characters; {MAX_PATTERN} are allowed")
     if "\n" in pattern:
         raise ToolError("the pattern holds a line break; each line is searched on its own")
     if regex:
@@ -97,7 +95,7 @@ def _together(pattern: str) -> Matcher:
 
 
 def _pieces(text: str, limit: int) -> Iterator[str]:
-    """Yield whole lines, of `most` characters together, or one longer line."""
+    """Yield whole lines, of at most `limit` characters together, or one longer line."""
     text = text.removesuffix("\r").replace("\r\n", "\n")
     start = 0
     while len(text) - start > limit:
@@ -177,15 +175,8 @@ class Search:
     def folder(self, path: str) -> Generator[Hit]:
         """Yield the hits in all text files below a folder, by path and line."""
         self._links = Links(self._workspace, path, SKIPPED_FOLDERS, names=False)
-        walk = self._workspace.walk(
-            path,
-            linked=self._links,
-            skip=SKIPPED_FOLDERS,
-            first=MAX_FILES + 1,
-            missed=self._missed,
-            ignored=self._links.ignored,
-            late=lambda: self._late(path, where="in the folders of"),
-        )
+        self._missed = self._links.missed
+        walk = self._links.walk(MAX_FILES + 1, lambda: self._late(path, where="in the folders of"))
         for number, below in enumerate(filter(self._takes, walk)):
             if number == MAX_FILES:
                 self.stopped = f"{MAX_FILES:,} files, before {shown(below)}"
@@ -267,8 +258,8 @@ class Search:
         if self._partly:
             yield f"[cut: {some(self._partly)} searched only at the start: too large]"
         if self._long_lines:
-            lines = "line" if self._long_lines == 1 else "lines"
-            yield f"[cut: {self._long_lines} very long {lines} searched only at the start]"
+            lines = plural(self._long_lines, "very long line")
+            yield f"[cut: {lines} searched only at the start]"
         if self._missed:
             yield f"[cut: {some(self._missed)} could not be read]"
         if self._links is not None:

@@ -100,7 +100,7 @@ def note_move(workspace: Workspace, path: str, to: str) -> None:
 
 
 def digest_of(descriptor: int, max_bytes: int) -> str:
-    """Return the SHA-256 of an open file at the same offset; empty if larger than `most`.
+    """Return the SHA-256 of an open file at the same offset; empty if larger than `max_bytes`.
 
     Nothing is read where no conversation records it.
     """

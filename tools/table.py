@@ -84,9 +84,7 @@ def ask_table(workspace: Workspace, path: str, query: str, *, max_chars: int) ->
     Raises:
         ToolError: there is no table, or it cannot answer this; says which columns there are.
     """
-    check_text("query", query)
-    if len(query) > MAX_QUERY:
-        raise ToolError(f"query has {len(query)} characters; {MAX_QUERY} are allowed")
+    check_text("query", query, MAX_QUERY)
     with closing(open_table(workspace, path)) as table:
         return table.answer(query, max_chars)
 

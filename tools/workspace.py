@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from io import FileIO
 from itertools import chain
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Literal, TypeVar
 
 from ..arguments import Closing, ProcessBound, as_path, open_regular
 from ..errors import ToolError
 from . import formats
 from .attached import Attached
-from .hidden import HidingFS, paths_below
 from .paths import clean_path, join, real_path, shown
-from .rooted_fs import FOLDER, READ, NoFollowFS, Openat2, RootedFS, link_to_nothing
+from .rooted_fs import FOLDER, READ, HidingFS, NoFollowFS, Openat2, link_to_nothing
 
 T = TypeVar("T")
 
@@ -101,7 +100,7 @@ class Workspace(ProcessBound, Closing):
 
     def close(self) -> None:
         """Close the descriptor; garbage collection does so as well."""
-        self._rooted = _Closed()  # the descriptor's number may soon be another file's
+        self._rooted.close()
         self._attached = {}
         self._close()
 
@@ -116,16 +115,11 @@ class Workspace(ProcessBound, Closing):
         Args:
             paths: absolute, or relative to the current folder; those outside are no matter.
         """
-        hidden = paths_below(self.root, paths)
-        if isinstance(self._rooted, HidingFS):
-            hidden |= self._rooted.hidden
-            self._rooted = HidingFS(self._rooted.inner, hidden)
-        elif hidden:
-            self._rooted = HidingFS(self._rooted, hidden)
+        self._rooted.hidden |= set(_paths_below(self.root, paths))
 
     def holds_hidden(self, path: str) -> bool:
         """Return whether a cleaned path is hidden, or has a hidden path below it."""
-        return isinstance(self._rooted, HidingFS) and self._rooted.holds(path)
+        return self._rooted.holds(path)
 
     def relative(self, path: str, *, own: bool = False) -> str:
         """Make an absolute path in the folder relative; other paths are unchanged.
@@ -229,6 +223,13 @@ class Workspace(ProcessBound, Closing):
         except OSError as error:
             raise ToolError(self._message(error, path, formats.no_such_path)) from None
 
+    def kind(self, path: str) -> Literal["file", "folder", ""]:
+        """Return what a path names; empty where nothing is, or nothing to be looked at."""
+        try:
+            return "folder" if stat.S_ISDIR(self.stat(path).st_mode) else "file"
+        except ToolError:
+            return ""
+
     def target(self, link: str) -> str | None:
         """Resolve a cleaned path; empty for a dangling symlink, None for outside."""
         try:
@@ -247,13 +248,13 @@ class Workspace(ProcessBound, Closing):
         if (document := self._attached.get(path)) is not None:
             return document.open()
         try:
-            _check_regular(self._rooted.stat(path), path)
+            check_regular(self._rooted.stat(path), path)
             descriptor = self._rooted.open(path, READ)
         except OSError as error:
             raise ToolError(self._message(error, path)) from None
         try:
             # Another thing may have taken the name since the check; this is what was opened.
-            _check_regular(os.fstat(descriptor), path)
+            check_regular(os.fstat(descriptor), path)
             return FileIO(descriptor, "rb")
         except BaseException:
             os.close(descriptor)
@@ -290,16 +291,24 @@ class Workspace(ProcessBound, Closing):
             fits: which names count.
         """
         path = clean_path(path)
+        total = 0
+
+        def counted(items: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+            nonlocal total
+            for item in items:
+                if fits(item.name):
+                    total += 1
+                    yield item
+
         with self._scan(path) as found:
-            counted = _Counted(item for item in found if fits(item.name))
-            chosen = _in_order(counted, first, key=lambda item: os.fsencode(item.name))
+            chosen = _in_order(counted(found), first, key=lambda item: os.fsencode(item.name))
             entries = [self._entry(path, item) for item in chosen]
         if path == "." and self._attached:
             documents = [name for name in self._attached if fits(name)]
             entries += [Entry(name, is_folder=False) for name in documents]
             entries = sorted(entries, key=lambda entry: os.fsencode(entry.name))[:first]
-            counted.total += len(documents)
-        return Listing(entries, counted.total)
+            total += len(documents)
+        return Listing(entries, total)
 
     def walk(
         self,
@@ -390,11 +399,8 @@ class Workspace(ProcessBound, Closing):
             descriptor = rooted.open(path, FOLDER)
             try:
                 with os.scandir(descriptor) as found:
-                    if isinstance(rooted, HidingFS):
-                        hides = rooted.hides
-                        yield (item for item in found if not hides(join(path, item.name)))
-                    else:
-                        yield found
+                    hides = rooted.hides
+                    yield (item for item in found if not hides(join(path, item.name)))
             finally:
                 os.close(descriptor)
         except NotADirectoryError:
@@ -431,23 +437,20 @@ class Workspace(ProcessBound, Closing):
         return Entry(item.name, stat.S_ISDIR(found.st_mode))
 
 
-class _Closed:
-    """What is left of a workspace after close()."""
-
-    def open(self, path: str, flags: int) -> int:
-        raise ToolError("the workspace is closed")
-
-    def stat(self, path: str) -> os.stat_result:
-        raise ToolError("the workspace is closed")
-
-    def folder(self, path: str) -> int:
-        raise ToolError("the workspace is closed")
+def _paths_below(root: Path, paths: Iterable[str | Path]) -> Iterator[str]:
+    """Yield the paths below a folder, relative to it, as they are and with symlinks resolved."""
+    for path in paths:
+        head, name = os.path.split(os.path.abspath(path))
+        for candidate in (os.path.join(real_path(head), name), real_path(path)):
+            relative = os.path.relpath(candidate, root)
+            if relative.split(os.sep)[0] not in (os.curdir, os.pardir):
+                yield relative.replace(os.sep, "/")
 
 
-def _choose(root: int, wanted: str | None) -> tuple[str, RootedFS]:
+def _choose(root: int, wanted: str | None) -> tuple[str, HidingFS]:
     for name, way in (("openat2", Openat2), ("walk", NoFollowFS)):
         if wanted in (None, name) and way.available(root):
-            return name, way(root)
+            return name, HidingFS(way(root))
     raise ToolError(f"this system cannot open files from a folder's descriptor ({wanted or 'any'})")
 
 
@@ -456,20 +459,8 @@ def _in_order(items: Iterable[T], first: int | None, key: Callable[[T], bytes]) 
     return sorted(items, key=key) if first is None else heapq.nsmallest(first, items, key=key)
 
 
-class _Counted(Iterator[T]):
-    """Passes items on and counts them."""
-
-    def __init__(self, items: Iterator[T]) -> None:
-        self._items = items
-        self.total = 0
-
-    def __next__(self) -> T:
-        item = next(self._items)
-        self.total += 1
-        return item
-
-
-def _check_regular(found: os.stat_result, path: str) -> None:
+def check_regular(found: os.stat_result, path: str) -> None:
+    """Raise ToolError for what is no regular file."""
     if stat.S_ISDIR(found.st_mode):
         raise ToolError(formats.not_a_file(shown(path)))
     if not stat.S_ISREG(found.st_mode):

@@ -23,6 +23,7 @@ except ImportError:  # Windows has no flock; there two writers are not distingui
     fcntl = None
 
 _CHUNK = 1 << 16
+_MAX_READ = 1 << 30  # one system call returns at most two gigabytes
 _OPENING = b'{"v":'  # of every line; a file that begins otherwise is not ours to add to
 
 
@@ -135,15 +136,6 @@ class AppendLog:
             return newline
         return newline + self._seal(len(text)).encode("ascii") + b"\n"
 
-    def _read(self, size: int) -> bytes:
-        """Read `size` bytes from here on; one system call returns at most two gigabytes."""
-        assert self._fd is not None
-        parts: list[bytes] = []
-        while size and (part := os.read(self._fd, size)):
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
-
     def _last_line(self) -> bytes:
         """Return the last line of the file, with its newline if it has one."""
         assert self._fd is not None
@@ -151,10 +143,10 @@ class AppendLog:
         tail = b""
         while start and b"\n" not in tail[:-1]:
             # As much again as was read: a line of any length takes time in proportion to it.
-            step = min(start, max(_CHUNK, len(tail)))
+            step = min(start, max(_CHUNK, len(tail)), _MAX_READ)
             start -= step
             os.lseek(self._fd, start, os.SEEK_SET)
-            tail = self._read(step) + tail
+            tail = os.read(self._fd, step) + tail
         return tail[tail[:-1].rfind(b"\n") + 1 :]
 
 

@@ -8,8 +8,8 @@ its event, an unknown event becomes an `UnknownEvent`.
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import Any, ClassVar, Literal
+from dataclasses import field, fields
+from typing import Any, ClassVar, Literal, get_args
 
 from .records import DraftRecord as DraftRecord
 from .records import LayerRecord as LayerRecord
@@ -57,6 +57,18 @@ class Event(Record):
     """When the event was recorded (for a phase or a tool: when it ended), Unix seconds."""
     run: str = ""
     """Identifier of the run; identifiers sort by start time."""
+
+    TEXT: ClassVar[str] = ""
+    """The field whose text a file holds once; its hash is in ``<field>_sha256``."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.TEXT and not getattr(self, f"{self.TEXT}_sha256"):
+            setattr(self, f"{self.TEXT}_sha256", text_hash(getattr(self, self.TEXT)))
+
+
+HEAD = (*(one.name for one in fields(Event)), "event")
+"""The fields that every line begins with, in order."""
 
 
 class RunStart(Event):
@@ -110,6 +122,7 @@ class MessageEvent(Event):
     """One message of the conversation."""
 
     event: Literal["message"] = "message"
+    TEXT: ClassVar = "content"
     role: Own[str]
     """``system``, ``user``, ``assistant`` or ``tool``."""
     content: str
@@ -127,10 +140,6 @@ class MessageEvent(Event):
     """Token ids of the message, where they are known apart from its template text."""
     turn: int = 0
     step: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.content_sha256 = self.content_sha256 or text_hash(self.content)
 
 
 class ContentEvent(Event):
@@ -329,6 +338,7 @@ class ToolEvent(Event):
     """One tool call and what came back."""
 
     event: Literal["tool"] = "tool"
+    TEXT: ClassVar = "result"
     turn: int = 0
     step: int = 0
     name: str
@@ -352,15 +362,12 @@ class ToolEvent(Event):
     by: Own[str] = ""
     """``harness``: the runtime made the call, and not the model."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.result_sha256 = self.result_sha256 or text_hash(self.result)
-
 
 class TurnEnd(Event):
     """The answer to one question, and what it cost."""
 
     event: Literal["turn_end"] = "turn_end"
+    TEXT: ClassVar = "answer"
     turn: int = 0
     answer: str = ""
     answer_sha256: str = ""
@@ -386,15 +393,12 @@ class TurnEnd(Event):
     unsupported: list[str] = field(default_factory=list)
     """Facts of the answer that no line of what was read carries."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.answer_sha256 = self.answer_sha256 or text_hash(self.answer)
-
 
 class RunEnd(Event):
     """How the run ended."""
 
     event: Literal["run_end"] = "run_end"
+    TEXT: ClassVar = "answer"
     status: Literal["answered", "limit", "error", "cancelled"]
     message: str = ""
     """What went wrong, for a status other than ``answered``."""
@@ -403,10 +407,6 @@ class RunEnd(Event):
     """Filled in when left empty."""
     totals: dict[str, Any] = field(default_factory=dict)
     wall_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.answer_sha256 = self.answer_sha256 or text_hash(self.answer)
 
 
 class SealedEvent(Event):
@@ -442,23 +442,8 @@ AnyEvent = (
     | UnknownEvent
 )
 
-TEXT_FIELDS = {
-    "message": "content",
-    "tool": "result",
-    "turn_end": "answer",
-    "run_end": "answer",
-}
-"""The field of an event whose text a file holds once; its hash is in ``<field>_sha256``."""
-
 EVENT_TYPES: dict[str, type[AnyEvent]] = {
-    "run_start": RunStart,
-    "history": HistoryEvent,
-    "message": MessageEvent,
-    "content": ContentEvent,
-    "pass": PassEvent,
-    "phase": PhaseEvent,
-    "tool": ToolEvent,
-    "turn_end": TurnEnd,
-    "run_end": RunEnd,
-    "sealed": SealedEvent,
+    model.event: model for model in get_args(AnyEvent) if model is not UnknownEvent
 }
+TEXT_FIELDS = {name: model.TEXT for name, model in EVENT_TYPES.items() if model.TEXT}
+"""Of each event that has a `TEXT`, that field."""

@@ -24,7 +24,7 @@ from typing import Any
 from .events import PassEvent, PhaseEvent, RunStart, ToolEvent
 from .reader import Trace
 from .records import Record
-from .spans import Leaf, PassSpan, RunSpan, StepSpan, TurnSpan, of_runs
+from .spans import Leaf, RunSpan, Span, StepSpan, TurnSpan, of_runs
 
 Json = dict[str, Any]
 
@@ -147,7 +147,7 @@ class Spans:
     def _step(self, key: str, parent: str, step: StepSpan) -> Iterator[Json]:
         phases = [leaf for leaf in step.leaves if isinstance(leaf.event, PhaseEvent)]
         if phases:
-            reply = StepSpan(step.number, phases, phases[0].start, phases[-1].end)
+            reply = Span(start=phases[0].start, end=phases[-1].end)
             yield self._span(f"chat {self._model}", key, parent, reply, self._usage(phases))
         for number, leaf in enumerate(step.leaves):
             if isinstance(leaf.event, PhaseEvent):
@@ -207,14 +207,7 @@ class Spans:
             span["status"] = {"code": ERROR, "message": tool.error if self._content else ""}
         return span
 
-    def _span(
-        self,
-        name: str,
-        key: str,
-        parent: str,
-        when: Leaf | PassSpan | StepSpan | TurnSpan,
-        about: Json,
-    ) -> Json:
+    def _span(self, name: str, key: str, parent: str, when: Span, about: Json) -> Json:
         span: Json = {
             "traceId": self._trace_id,
             "spanId": _digest(f"{self._run.run}/{key}", 16),

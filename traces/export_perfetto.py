@@ -15,10 +15,10 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .events import PhaseEvent
+from .events import HEAD, PhaseEvent
 from .reader import Trace
-from .sanitize import short
-from .spans import Leaf, RunSpan, nanoseconds, of_runs
+from .sanitize import converted, short
+from .spans import Leaf, RunSpan, Span, nanoseconds, of_runs
 from .timeline import call_text
 
 Json = dict[str, Any]
@@ -53,13 +53,12 @@ def _run(pid: int, run: RunSpan, zero: int) -> Iterator[Json]:
             **{"cpu": header.machine.cpu, "redacted": header.redacted},
         }
     slices = Slices(pid, zero)
-    yield slices.add("run", f"run {run.run}", run.start, run.end, about)
+    yield slices.add("run", f"run {run.run}", run, about)
     for turn in run.turns:
         name = f"turn {turn.number}: {turn.question}" if turn.question else f"turn {turn.number}"
-        yield slices.add("turn", name, turn.start, turn.end, {"question": turn.question})
+        yield slices.add("turn", name, turn, {"question": turn.question})
         for step in turn.steps:
-            title = f"step {step.number}"
-            yield slices.add("step", title, step.start, step.end, {"step": step.number})
+            yield slices.add("step", f"step {step.number}", step, {"step": step.number})
             for leaf in step.leaves:
                 yield from _leaf(slices, leaf)
 
@@ -69,24 +68,20 @@ def _leaf(slices: Slices, leaf: Leaf) -> Iterator[Json]:
     if not isinstance(event, PhaseEvent):
         about = event.model_dump(include={"arguments", "error", "effect", "decision", "call_id"})
         about["result_characters"] = len(event.result)
-        yield slices.add(
-            "tool", call_text(event.name, event.arguments), leaf.start, leaf.end, about
-        )
+        yield slices.add("tool", call_text(event.name, event.arguments), leaf, about)
         return
-    about = event.model_dump(
-        exclude={"token_ids", "layers", "v", "seq", "ts", "run", "event", "stop"}
-    )
-    yield slices.add("phase", f"{event.purpose}: {event.regime}", leaf.start, leaf.end, about)
+    about = event.model_dump(exclude={*HEAD, "token_ids", "layers", "stop"})
+    yield slices.add("phase", f"{event.purpose}: {event.regime}", leaf, about)
     for one in leaf.passes:
         who = f"{len(one.event.sequences)} sequences, {sum(one.event.rows)} rows"
-        shared = one.event.model_dump(exclude={"v", "seq", "ts", "run", "event"})
-        yield slices.add("pass", who, one.start, one.end, shared)
+        shared = one.event.model_dump(exclude={*HEAD})
+        yield slices.add("pass", who, one, shared)
     at = leaf.start
     for layer in event.layers if not leaf.passes else ():  # either would hide the other
-        end = min(at + nanoseconds(layer.wall_s), leaf.end)
+        part = Span(start=at, end=min(at + nanoseconds(layer.wall_s), leaf.end))
         name = "outside the layers" if layer.layer is None else f"layer {layer.layer}"
-        yield slices.add("layer", name, at, end, layer.model_dump())
-        at = end
+        yield slices.add("layer", name, part, layer.model_dump())
+        at = part.end
     wall = event.wall_s
     gigabytes = event.bytes / wall / 1e9 if wall > 0 else 0.0
     yield from slices.count("tokens per second", leaf, event.tokens_per_s)
@@ -105,7 +100,7 @@ class Slices:
         self._pid = pid
         self._zero = zero
 
-    def add(self, kind: str, name: str, start: int, end: int, args: Json) -> Json:
+    def add(self, kind: str, name: str, when: Span, args: Json) -> Json:
         """Return a complete slice."""
         return {
             "ph": "X",
@@ -113,9 +108,9 @@ class Slices:
             "tid": _TRACK,
             "cat": kind,
             "name": short(name, _LONGEST_NAME),
-            "ts": self._micros(start - self._zero),
-            "dur": self._micros(end - start),
-            "args": {key: _argument(value) for key, value in args.items()},
+            "ts": self._micros(when.start - self._zero),
+            "dur": self._micros(when.end - when.start),
+            "args": converted(args, _argument, _key),
         }
 
     def count(self, name: str, leaf: Leaf, value: float) -> Iterator[Json]:
@@ -143,10 +138,8 @@ def _argument(value: Any) -> Any:
     """Convert a value to one that the format can hold and the viewer can show."""
     if isinstance(value, str):
         return short(value, _LONGEST_ARGUMENT)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {short(str(key), _LONGEST_NAME): _argument(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_argument(item) for item in value]
-    return value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _key(name: object) -> str:
+    return short(str(name), _LONGEST_NAME)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 DUCKDB_CONFIG = {"autoinstall_known_extensions": "false"}
+_MAX_BIGINT = (1 << 63) - 1  # that a BIGINT holds
 _OBJECT = 16 * 2**20  # bytes of a line of JSON that duckdb has room for by default
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
 
@@ -85,11 +86,15 @@ def query(
         TraceError: duckdb is not installed, or the query is wrong.
     """
     with connect(traces, list(COLUMNS)) as database:
-        # The query reads these tables and nothing else: no file, no network, no extension.
-        database.execute("SET enable_external_access = false")
-        database.execute("SET lock_configuration = true")
+        lock(database)
         with during or nullcontext(), selected(database, sql) as (names, batches):
             return names, [row for batch in batches for row in batch]
+
+
+def lock(database: DuckDBPyConnection) -> None:
+    """Leave queries the tables and nothing else: no file, network, extension or other database."""
+    database.execute("SET enable_external_access = false")
+    database.execute("SET lock_configuration = true")
 
 
 @contextmanager
@@ -140,11 +145,12 @@ def connect(traces: Sequence[Trace], tables: Sequence[str]) -> DuckDBPyConnectio
         database = duckdb.connect(config=DUCKDB_CONFIG)
         try:
             for table in tables:
-                _load(database, traces, table)
+                database.execute(declaration(table, COLUMNS[table]))
+                insert(database, table, COLUMNS[table], map(json_line, rows(traces, table)))
         except BaseException:
             database.close()
             raise
-    except duckdb.Error as error:
+    except (duckdb.Error, ValueError) as error:
         raise TraceError(f"cannot make the tables: {error}") from error
     return database
 
@@ -156,7 +162,34 @@ def storable(value: Any) -> Any:
     return value
 
 
-def json_source(name: str, columns: Mapping[str, str]) -> str:
+def json_line(row: Mapping[str, Any]) -> str:
+    """Return a row as a line for `insert`.
+
+    Raises:
+        ValueError: a number is too large for a table.
+    """
+    for name, value in row.items():
+        if isinstance(value, int) and not -_MAX_BIGINT <= value <= _MAX_BIGINT:
+            raise ValueError(f"{name} is {value:.3g}, which a table cannot hold")
+    return json.dumps({k: storable(v) for k, v in row.items() if v is not None}) + "\n"
+
+
+def insert(
+    database: DuckDBPyConnection, table: str, columns: Mapping[str, str], lines: Iterable[str]
+) -> None:
+    """Add rows, as JSON lines, through a temporary file: much faster than one at a time."""
+    handle, name = tempfile.mkstemp(suffix=".json", prefix="triplepoint-")
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.writelines(lines)
+        if os.path.getsize(name):
+            source = _json_source(name, columns)
+            database.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM {source}')
+    finally:
+        os.unlink(name)
+
+
+def _json_source(name: str, columns: Mapping[str, str]) -> str:
     """Return SQL for the rows of a file of JSON lines."""
     with open(name, "rb") as file:
         longest = max(map(len, file), default=0)
@@ -178,19 +211,3 @@ def declaration(table: str, columns: Mapping[str, str]) -> str:
     """Return the SQL that creates a table."""
     names = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
     return f'CREATE TABLE "{table}" ({names})'
-
-
-def _load(database: DuckDBPyConnection, traces: Sequence[Trace], table: str) -> None:
-    """Load one table from a temporary JSON lines file, which is much faster than inserts."""
-    columns = COLUMNS[table]
-    database.execute(declaration(table, columns))
-    handle, name = tempfile.mkstemp(suffix=".json", prefix="triplepoint-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            count = 0
-            for count, row in enumerate(rows(traces, table), 1):  # noqa: B007 - used below
-                file.write(json.dumps({k: storable(v) for k, v in row.items()}) + "\n")
-        if count:
-            database.execute(f'INSERT INTO "{table}" SELECT * FROM {json_source(name, columns)}')
-    finally:
-        os.unlink(name)

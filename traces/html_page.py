@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .sanitize import printable
+from .sanitize import converted, printable
 
 _ASSETS = Path(__file__).with_name("assets")
 
@@ -78,20 +78,15 @@ def markup(text: str) -> str:
 
 def embedded(value: Any) -> str:
     """Return JSON that is safe in a ``script`` element: it has no ``<``, ``>`` or ``&``."""
-    text = json.dumps(_clean(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    clean = converted(value, _clean, lambda name: printable(str(name)))
+    text = json.dumps(clean, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _clean(value: Any) -> Any:
-    """Return the value with printable texts and with numbers that JSON has."""
-    if isinstance(value, str):
-        return printable(value, block=True)
+    """Return a text as printable, and a number that JSON has."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {printable(str(key)): _clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
     if value is None or isinstance(value, bool | int):
         return value
     return printable(str(value), block=True)

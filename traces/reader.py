@@ -121,7 +121,7 @@ class Trace(EventLog, Closing):
             TraceError: no such library is installed.
             SettingError: there is no such table or library.
         """
-        from .dataframes import frame
+        from .tables import frame
 
         return frame(self, table, library)
 

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 Own = Annotated[T, "own words"]
 """A field of texts, or of a container, that holds nothing of the conversation: see `redact`."""
+TokenId = Annotated[int, "token"]
+"""A number that is text of the conversation."""
 
 
 def content_digest(value: Any) -> str:
@@ -126,13 +128,14 @@ def _dumped(value: Any) -> Any:
 class ModelRecord(Record):
     """Which model ran."""
 
-    name: str
-    sha256: str = ""
+    name: Own[str]
+    sha256: Own[str] = ""
     """Hash of the model file: replay compares it before anything else."""
-    architecture: str = ""
-    quant: str = ""
+    architecture: Own[str] = ""
+    quant: Own[str] = ""
     parameters: int = 0
     path: str = ""
+    """Not its own words: the user's name may be in it."""
     kv_bytes: float = 0.0
     """Bytes of keys and values of a position, in all layers."""
     state_bytes: int = 0
@@ -206,17 +209,17 @@ class MissRecord(Record):
 
     position: int = 0
     """The first token that differs."""
-    expected: int | None = None
+    expected: TokenId | None = None
     """Its id in the conversation; None where that ends there."""
-    found: int | None = None
+    found: TokenId | None = None
     """Its id in the KV cache; None where that ends there."""
     message: int | None = None
     """Index of the message that it came from; None for text of the template."""
-    field: str = ""
+    field: Own[str] = ""
     """What of the message: ``content``, ``generated tokens``, ``template text``, …"""
-    label: str = ""
+    label: Own[str] = ""
     """Whose: the tool of a result, ``thinking``, or the origin."""
-    why: str = ""
+    why: Own[str] = ""
     """What made it, where that is known."""
     tokens: int = 0
     """How many were recomputed."""

@@ -19,25 +19,27 @@ from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from .events import EVENT_TYPES, Event
-from .records import Own
+from .events import EVENT_TYPES, HEAD
+from .records import MissRecord, ModelRecord, Own, Record
+from .sanitize import converted
 from .text_dedup import EMPTY
 
-_HEAD = {field.name for field in fields(Event)} | {"event"}
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_SECRET = ("kv", "format")  # settings whose values are words of our own
 _BY_DIGEST = ("tools", "output", "names")  # fields of recipes
 _VALUES = ("default", "const", "enum", "examples")  # of a JSON schema: what arguments may be
 
 
-@functools.cache
 def safe_fields(name: str) -> frozenset[str]:
     """Return the fields and properties of an event that hold no conversation text."""
-    model = EVENT_TYPES.get(name)
-    if model is None:
-        return frozenset()
-    hints = get_type_hints(model, include_extras=True)
-    return frozenset(field for field in _known(name) if _is_own(hints[field])) | {*model.COMPUTED}
+    return _own_fields(EVENT_TYPES[name]) if name in EVENT_TYPES else frozenset()
+
+
+@functools.cache
+def _own_fields(kind: type[Record]) -> frozenset[str]:
+    hints = get_type_hints(kind, include_extras=True)
+    own = {field.name for field in fields(kind) if _is_own(hints[field.name])}
+    return frozenset(own | {*kind.COMPUTED})
 
 
 @functools.cache
@@ -99,9 +101,11 @@ class Redactor:
             self._tools = set(_tool_names(event.get("tools", [])))
         body: dict[str, Any] = {}
         for field, value in event.items():
-            if (special := _SPECIAL.get((name, field))) is not None:
+            if (of_object := _OBJECTS.get((name, field))) is not None:
+                body[field] = of_object(self, value) if isinstance(value, Mapping) else blank(value)
+            elif (special := _SPECIAL.get((name, field))) is not None:
                 body[field] = special(self, value)
-            elif field in _HEAD or field in safe:
+            elif field in HEAD or field in safe:
                 body[field] = value
             elif field in known and field.endswith("_sha256"):
                 body[field] = self._hash(str(event.get(field.removesuffix("_sha256"), "")))
@@ -115,10 +119,8 @@ class Redactor:
         raw = text.encode("utf-8", "surrogatepass")
         return hmac.new(self._key, raw, hashlib.sha256).hexdigest()
 
-    def arguments(self, value: Any) -> Any:
+    def arguments(self, value: Mapping[str, Any]) -> Any:
         """Return a call's parameter names with the shapes of their values."""
-        if not isinstance(value, Mapping):
-            return blank(value)
         return _keyed(value, blank, self._parameters)
 
     def called(self, value: Any) -> Any:
@@ -129,10 +131,8 @@ class Redactor:
         """Return a call's identifier if it is ours; a server's may be any text."""
         return value if _IDENTIFIER.fullmatch(str(value)) else blank(value)
 
-    def totals(self, value: Any) -> Any:
+    def totals(self, value: Mapping[str, Any]) -> Any:
         """Return the counts, including calls by tool."""
-        if not isinstance(value, Mapping):
-            return blank(value)
         return {
             key: (
                 _keyed(item, _settings, self._tools)
@@ -142,24 +142,21 @@ class Redactor:
             for key, item in value.items()
         }
 
-    def config(self, value: Any) -> Any:
+    def config(self, value: Mapping[str, Any]) -> Any:
         """Return the numeric, boolean and sampling settings."""
-        if not isinstance(value, Mapping):
-            return _settings(value)
-        special: dict[str, Callable[[Any], Any]] = {
+        of_objects: dict[str, Callable[[Any], Any]] = {
             "sampling": self.sampling,
             "output": _schema,
             "options": _options,
         }
-        return {
-            key: item if key in _NOT_SECRET else special.get(key, _settings)(item)
-            for key, item in value.items()
-        }
+        found = dict(value)
+        for key in value.keys() - _NOT_SECRET:
+            of_object = of_objects.get(key) if isinstance(value[key], Mapping) else None
+            found[key] = (of_object or _settings)(value[key])
+        return found
 
-    def sampling(self, value: Any) -> Any:
+    def sampling(self, value: Mapping[str, Any]) -> Any:
         """Return the sampling settings without texts and token ids."""
-        if not isinstance(value, Mapping):
-            return _settings(value)
         found = {**_settings(value)}
         if "order" in value:  # names of samplers
             found["order"] = value["order"]
@@ -167,68 +164,59 @@ class Redactor:
             found["logit_bias"] = _without_keys(bias)
         return found
 
-    def miss(self, value: Any) -> Any:
+    def miss(self, value: Mapping[str, Any]) -> Any:
         """Return a miss without its tokens."""
-        if not isinstance(value, Mapping):
-            return value
-        known = ("position", "message", "field", "label", "why", "tokens", "seconds")
-        return {key: item for key, item in value.items() if key in known}
+        own = _own_fields(MissRecord)
+        return {key: item for key, item in value.items() if key in own}
 
     def digest(self, value: Any) -> str:
         """Return a keyed digest of a digest, from which no content can be found."""
         return self._hash(str(value))[:32]
 
-    def recipe(self, value: Any) -> Any:
+    def recipe(self, value: Mapping[str, Any]) -> Any:
         """Return a recipe's own words, numbers, and keyed digests."""
-        if not isinstance(value, Mapping):
-            return value
         own = {name: value[name] for name in ("format", "calls") if name in value}
         named = {name: self.digest(value[name]) for name in _BY_DIGEST if name in value}
         rest = {k: v for k, v in value.items() if k not in own.keys() | named.keys()}
         return own | named | _settings(rest)
 
-    def model(self, value: Any) -> Any:
+    def model(self, value: Mapping[str, Any]) -> Any:
         """Return the model's record without its path, which holds the user's name."""
-        known = {"name", "sha256", "architecture", "quant", "parameters"}
-        known |= {"kv_bytes", "state_bytes", "experts", "experts_used"}
-        return {key: item if key in known else blank(item) for key, item in value.items()}
+        own = _own_fields(ModelRecord)
+        return {key: item if key in own else blank(item) for key, item in value.items()}
 
 
-_SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
-    ("run_start", "redacted"): lambda _, value: True,
+_OBJECTS: dict[tuple[str, str], Callable[[Redactor, Mapping[str, Any]], Any]] = {
     ("run_start", "model"): Redactor.model,
     ("run_start", "config"): Redactor.config,
-    ("run_start", "tools"): lambda _, value: _schema(value),
+    ("phase", "sampling"): Redactor.sampling,
+    ("phase", "recipe"): Redactor.recipe,
+    ("phase", "miss"): Redactor.miss,
     ("tool", "arguments"): Redactor.arguments,
+    ("run_end", "totals"): Redactor.totals,
+}
+_SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
+    ("run_start", "redacted"): lambda _, value: True,
+    ("run_start", "tools"): lambda _, value: _schema(value),
     **{("history", name): lambda _, value: [] for name in ("messages", "ids", "spans", "marks")},
     ("content", "digest"): Redactor.digest,
     ("content", "value"): lambda _, value: None,
     ("message", "ids"): lambda _, value: None,
     ("phase", "token_ids"): lambda _, value: [],
     ("phase", "dropped"): lambda _, value: _settings(value),
-    ("phase", "sampling"): Redactor.sampling,
-    ("phase", "recipe"): Redactor.recipe,
-    ("phase", "miss"): Redactor.miss,
     ("phase", "server_timings"): lambda _, value: _settings(value),
     ("tool", "name"): Redactor.called,
     ("tool", "call_id"): Redactor.call_id,
-    ("run_end", "totals"): Redactor.totals,
 }
 
 
 def _settings(value: Any) -> Any:
     """Return numbers and booleans under their names."""
-    if isinstance(value, Mapping):
-        return {key: _settings(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_settings(item) for item in value]
-    return value if isinstance(value, bool | int | float) else blank(value)
+    return converted(value, lambda one: one if isinstance(one, int | float) else blank(one))
 
 
-def _options(value: Any) -> Any:
+def _options(value: Mapping[str, Any]) -> Any:
     """Return template variables; only the names of known ones are kept."""
-    if not isinstance(value, Mapping):
-        return _settings(value)
     return {name: _without_keys(item) for name, item in value.items()}
 
 

@@ -73,24 +73,19 @@ def by_turn(trace: Trace) -> Table:
     for turn in trace.turns:
         if not turn.began:
             continue
-        fed = [phase for phase in turn.phases if phase.phase == "prefill"]
-        read = sum(phase.input_tokens for phase in fed)
-        cached = read - sum(phase.computed_tokens for phase in fed)
-        decodes = [phase for phase in turn.phases if phase.phase == "decode"]
-        sampled, decode_s = sum(p.tokens for p in decodes), sum(p.wall_s for p in decodes)
-        ttft = next((p.ttft_s for p in decodes if p.ttft_s is not None), None)
+        sums = totals(turn)
         rows.append(
             (
                 f"{turn.number}",
                 short(turn.question, 40),
                 f"{len({phase.step for phase in turn.phases if phase.step})}",
-                "" if ttft is None else duration(ttft),
-                duration(decode_s / sampled) if sampled else "",
-                f"{read:,}",
-                _share(cached, read),
-                f"{sampled:,}",
-                duration(sum(phase.wall_s for phase in turn.phases)),
-                duration(sum(tool.duration_s for tool in turn.tools)),
+                "" if sums.ttft_s is None else duration(sums.ttft_s),
+                "" if sums.tpot_s is None else duration(sums.tpot_s),
+                f"{sums.input_tokens:,}",
+                _share(sums.cached_tokens, sums.input_tokens),
+                f"{sums.output_tokens:,}",
+                duration(sums.engine_s),
+                duration(sums.tool_s),
             )
         )
     headings = ("turn", "question", "steps", "TTFT", "TPOT", "input", "cached", "output")

@@ -75,8 +75,8 @@ def with_stat(folder: Path) -> dict[Path, os.stat_result]:
 def enforce(folder: Path, max_bytes: int | None, days: float | None = None) -> Removed:
     """Remove the oldest traces of a folder, of those named by this package.
 
-    They go until all traces take `most` bytes, and none was last written over `days` days ago;
-    None is no such limit.
+    They go until all traces take at most `max_bytes`, and none was last written over `days` days
+    ago; None is no such limit.
     """
     stats = with_stat(folder)
     over = 0 if max_bytes is None else sum(about.st_size for about in stats.values()) - max_bytes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 # C0 and C1 controls and DEL drive terminals; line and paragraph separators break lines; direction
 # marks reorder what is shown; what has no width, variation selectors and tag characters are
@@ -30,6 +32,15 @@ def short(text: str, width: int) -> str:
     """Return one printable line of at most ``width`` characters, cut with ``…``."""
     line = printable(text[: width + 1])
     return line if len(line) <= width and len(text) <= width else line[: max(width - 1, 0)] + "…"
+
+
+def converted(value: Any, leaf: Callable[[Any], Any], key: Callable[[Any], str] = str) -> Any:
+    """Return objects and lists as they are in JSON, with their keys and leaves converted."""
+    if isinstance(value, Mapping):
+        return {key(name): converted(item, leaf, key) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [converted(item, leaf, key) for item in value]
+    return leaf(value)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from .events import EVENT_TYPES, SCHEMA_VERSION
+from .events import EVENT_TYPES, HEAD, SCHEMA_VERSION
 from .records import Record
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -27,7 +27,7 @@ def line_schema() -> dict[str, Any]:
     for name, model in EVENT_TYPES.items():
         own = definitions[model.__name__]
         own["properties"] |= computed(model)  # a line has them, readers need not ask for them
-        own["required"] = ["v", "seq", "ts", "run", "event", *own.get("required", [])]
+        own["required"] = [*HEAD, *own.get("required", [])]
         own["properties"]["event"] = {"const": name}
     unknown = {
         "description": "An event that this version does not know.",

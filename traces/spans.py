@@ -20,44 +20,44 @@ from .events import MessageEvent, PassEvent, PhaseEvent, RunEnd, RunStart, ToolE
 _MAX_NS = 1 << 62  # what a signed 64-bit field of an export can hold
 
 
+@dataclass(kw_only=True)
+class Span:
+    """When something began and ended, in Unix nanoseconds."""
+
+    start: int
+    end: int
+
+
 @dataclass
-class PassSpan:
+class PassSpan(Span):
     """A pass of a phase that it shared with other sequences."""
 
     event: PassEvent
-    start: int
-    end: int
 
 
 @dataclass
-class Leaf:
-    """A phase or a tool call; times are Unix nanoseconds."""
+class Leaf(Span):
+    """A phase or a tool call."""
 
     event: PhaseEvent | ToolEvent
-    start: int
-    end: int
     passes: list[PassSpan] = field(default_factory=list)
     """Of a phase, those that others shared."""
 
 
 @dataclass
-class StepSpan:
+class StepSpan(Span):
     """One reply of the model: what was fed, what it wrote, and its calls."""
 
     number: int
     leaves: list[Leaf] = field(default_factory=list)
-    start: int = 0
-    end: int = 0
 
 
 @dataclass
-class TurnSpan:
+class TurnSpan(Span):
     """One question, up to its answer."""
 
     number: int
     steps: list[StepSpan] = field(default_factory=list)
-    start: int = 0
-    end: int = 0
     question: str = ""
     close: TurnEnd | None = None
     outcome: RunEnd | None = None
@@ -76,14 +76,22 @@ class TurnSpan:
 
 
 @dataclass
-class RunSpan:
+class RunSpan(Span):
     """One conversation."""
 
-    run: str
-    header: RunStart | None
+    log: EventLog
+    """Its events."""
     turns: list[TurnSpan] = field(default_factory=list)
-    start: int = 0
-    end: int = 0
+
+    @property
+    def run(self) -> str:
+        """Return the run's identifier."""
+        return self.log.run
+
+    @property
+    def header(self) -> RunStart | None:
+        """Return the run's header."""
+        return self.log.header
 
     @property
     def leaves(self) -> Iterator[Leaf]:
@@ -110,9 +118,8 @@ def of_runs(trace: EventLog) -> list[RunSpan]:
 
 
 def _run(trace: EventLog) -> RunSpan:
-    first = trace.events[0]
-    latest = free = nanoseconds(first.ts)  # last record; end of the last phase or tool
-    run = RunSpan(first.run, trace.header, start=latest)
+    latest = free = nanoseconds(trace.events[0].ts)  # last record; end of the last phase or tool
+    run = RunSpan(trace, start=latest, end=latest)
     shared: list[PassEvent] = []  # of the phase that follows them
     for event in trace.events:
         if isinstance(event, PassEvent):
@@ -124,7 +131,7 @@ def _run(trace: EventLog) -> RunSpan:
             turn = _turn(run, event.turn, max(now - nanoseconds(took), free))
             start = max(now - nanoseconds(took), free, turn.start)
             step = _step(turn, event.step, start)
-            leaf = Leaf(event, start, now)
+            leaf = Leaf(event, start=start, end=now)
             if isinstance(event, PhaseEvent):
                 leaf.passes, shared = list(_passes(shared, start, now)), []
             step.leaves.append(leaf)
@@ -153,7 +160,7 @@ def _passes(events: list[PassEvent], at: int, end: int) -> Iterator[PassSpan]:
     for event in events:
         ended = min(max(nanoseconds(event.ts), at), end)
         start = min(max(nanoseconds(event.ts) - nanoseconds(event.wall_s), at), ended)
-        yield PassSpan(event, start, ended)
+        yield PassSpan(event, start=start, end=ended)
         at = ended
 
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
+from ..errors import SettingError, TraceError
 from . import timeline
 from .event_log import EventLog
 from .events import MessageEvent, PhaseEvent, ShareRecord, ToolEvent
 from .spans import Leaf, RunSpan, of_runs
 
 Row = dict[str, Any]
+
+LIBRARIES = ("pandas", "polars")  # of data frames
 
 TEXT, INTEGER, NUMBER, YES_NO = "VARCHAR", "BIGINT", "DOUBLE", "BOOLEAN"
 _WHERE = {"file": TEXT, "run": TEXT, "turn": INTEGER, "step": INTEGER}
@@ -89,10 +94,6 @@ _NUMBERS = {
     table: [name for name, kind in columns.items() if kind == NUMBER]
     for table, columns in COLUMNS.items()
 }
-_OF_A_PHASE = [name for name in COLUMNS["phases"] if hasattr(PhaseEvent, name)] + [
-    *("turn", "step", "phase", "predicted", "observed", "tokens", "kv_before", "kv_after", "wall_s")
-]
-"""Columns that are fields or properties of a phase; those without a default are no attributes."""
 
 
 def rows(traces: EventLog | Iterable[EventLog], table: str) -> Iterator[Row]:
@@ -108,23 +109,40 @@ def rows(traces: EventLog | Iterable[EventLog], table: str) -> Iterator[Row]:
             yield from rows_of(part, table)
 
 
-Part = tuple[EventLog, RunSpan, str]
-"""One run of a trace, its spans, and the name of its file."""
+def frame(trace: EventLog, table: str, library: str | None) -> Any:
+    """Return one of the trace's tables as a data frame, by default the phases."""
+    if library is not None and library not in LIBRARIES:
+        raise SettingError(f"no library {library!r}; choose from {', '.join(LIBRARIES)}")
+    if not isinstance(table, str) or table not in COLUMNS:
+        raise SettingError(f"no table {table!r}; choose from {', '.join(COLUMNS)}")
+    wanted = LIBRARIES if library is None else (library,)
+    found = next((name for name in wanted if find_spec(name) is not None), None)
+    if found is None:
+        raise TraceError(
+            f"a data frame needs {' or '.join(wanted)}, which is not installed; "
+            "`tables.rows` gives the same rows as plain dicts"
+        )
+    records = list(rows(trace, table))
+    columns = {name: [row[name] for row in records] for name in COLUMNS[table]}
+    return import_module(found).DataFrame(columns)
+
+
+Part = tuple[RunSpan, str]
+"""One run of a trace, and the name of its file."""
 
 
 def parts(trace: EventLog) -> list[Part]:
     """Return the runs of a trace, for the rows of several tables."""
     name = "" if trace.path is None else str(trace.path)
-    pairs = zip(trace.runs, of_runs(trace), strict=True)
-    return [(one, span, name) for one, span in pairs]
+    return [(span, name) for span in of_runs(trace)]
 
 
 def rows_of(part: Part, table: str) -> Iterator[Row]:
     """Yield the rows of one table over one run."""
-    one, span, name = part
+    span, name = part
     columns = COLUMNS[table]
-    for row in _MAKERS[table](one, span):
-        found = {"file": name, "run": span.run, **row}
+    for row in _MAKERS[table](span):
+        found = {**row, "file": name, "run": span.run}
         whole = {column: found.get(column) for column in columns}
         for column in _NUMBERS[table]:  # what is no number is none, in every format
             value = whole[column]
@@ -133,8 +151,8 @@ def rows_of(part: Part, table: str) -> Iterator[Row]:
         yield whole
 
 
-def _runs(trace: EventLog, span: RunSpan) -> Iterator[Row]:
-    header, sums = trace.header, timeline.totals(trace)
+def _runs(span: RunSpan) -> Iterator[Row]:
+    trace, header, sums = span.log, span.header, timeline.totals(span.log)
     row: Row = {
         "started_s": span.start / 1e9,
         "status": trace.end.status if trace.end else None,
@@ -151,14 +169,13 @@ def _runs(trace: EventLog, span: RunSpan) -> Iterator[Row]:
             "cores": header.machine.cores,
             **{"model_sha256": header.model.sha256, "parameters": header.model.parameters},
             **{"architecture": header.model.architecture, "threads": header.threads},
-            **_model(trace),
+            **_model(span),
         }
     yield row
 
 
-def _model(trace: EventLog) -> Row:
-    header = trace.header
-    if header is None:
+def _model(span: RunSpan) -> Row:
+    if (header := span.header) is None:
         return {}
     return {
         **{"model": header.model.name, "quant": header.model.quant},
@@ -166,7 +183,7 @@ def _model(trace: EventLog) -> Row:
     }
 
 
-def _turns(trace: EventLog, span: RunSpan) -> Iterator[Row]:
+def _turns(span: RunSpan) -> Iterator[Row]:
     for turn in span.begun:
         close, end = turn.close, turn.outcome
         row: Row = {
@@ -189,13 +206,13 @@ def _numbered(span: RunSpan, kind: type[Any]) -> Iterator[tuple[int, Leaf, Any]]
         yield number, leaf, leaf.event
 
 
-def _phases(trace: EventLog, span: RunSpan) -> Iterator[Row]:
-    model = _model(trace)
+def _phases(span: RunSpan) -> Iterator[Row]:
+    model = _model(span)
     for number, leaf, phase in _numbered(span, PhaseEvent):
         wall, shared, miss = phase.wall_s, phase.shared or ShareRecord(), phase.miss
         predicted = {f"predicted_{k}_s": v for k, v in phase.predicted_s.items()}
         yield {
-            **{name: getattr(phase, name) for name in _OF_A_PHASE},
+            **phase.model_dump(),
             **predicted,
             **model,
             "number": number,
@@ -211,7 +228,7 @@ def _phases(trace: EventLog, span: RunSpan) -> Iterator[Row]:
         }
 
 
-def _passes(trace: EventLog, span: RunSpan) -> Iterator[Row]:
+def _passes(span: RunSpan) -> Iterator[Row]:
     for number, leaf, _ in _numbered(span, PhaseEvent):
         for shared in leaf.passes:
             event = shared.event
@@ -228,7 +245,7 @@ def _passes(trace: EventLog, span: RunSpan) -> Iterator[Row]:
             }
 
 
-def _tools(trace: EventLog, span: RunSpan) -> Iterator[Row]:
+def _tools(span: RunSpan) -> Iterator[Row]:
     for number, leaf, tool in _numbered(span, ToolEvent):
         yield {
             **tool.model_dump(),
@@ -239,13 +256,13 @@ def _tools(trace: EventLog, span: RunSpan) -> Iterator[Row]:
         }
 
 
-def _messages(trace: EventLog, span: RunSpan) -> Iterator[Row]:
-    for event in trace.events:
+def _messages(span: RunSpan) -> Iterator[Row]:
+    for event in span.log.events:
         if isinstance(event, MessageEvent):
             yield {**event.model_dump(exclude={"ids"}), "characters": len(event.content)}
 
 
-def _layers(trace: EventLog, span: RunSpan) -> Iterator[Row]:
+def _layers(span: RunSpan) -> Iterator[Row]:
     for number, _, phase in _numbered(span, PhaseEvent):
         for layer in phase.layers:
             yield {**layer.model_dump(), "phase": number, "regime": phase.regime}

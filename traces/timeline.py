@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .event_log import EventLog
+from .event_log import EventLog, Turn
 from .events import DraftRecord, MissRecord, PhaseEvent, ToolEvent
 from .sanitize import short
 
@@ -43,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Totals:
-    """The cost of the whole trace."""
+    """The cost of a whole trace, or of a turn."""
 
     input_tokens: int
     """Tokens of the context over all passes, cached ones included."""
@@ -59,14 +59,14 @@ class Totals:
     tool_s: float
 
 
-def totals(trace: EventLog) -> Totals:
-    """Add up a trace, even one whose run was killed."""
+def totals(trace: EventLog | Turn) -> Totals:
+    """Add up a trace or one of its turns, even where the run was killed."""
     prefills = [p for p in trace.phases if p.phase == "prefill"]
     decodes = [p for p in trace.phases if p.phase == "decode"]
     sampled = sum(p.tokens for p in decodes)
     first = (
         seconds
-        for turn in trace.turns
+        for turn in ([trace] if isinstance(trace, Turn) else trace.turns)
         for seconds in (turn.end and turn.end.ttft_s, *(p.ttft_s for p in turn.phases))
     )
     return Totals(
@@ -96,31 +96,18 @@ def rows(trace: EventLog) -> list[Row]:
 
 def phase_row(phase: PhaseEvent) -> Row:
     """Return the line of a phase; the predicted bound only where it differs."""
-    if not phase.tokens:  # pages were shared, or came from disk
-        return Row(
-            (
-                short(phase.purpose, 24).replace("_", " "),
-                "nothing to compute",
-                "",
-                "0",
-                f"{phase.kv_after:,}",
-                duration(phase.wall_s),
-                "",
-                "",
-            ),
-            "unknown",
-        )
+    ran = phase.tokens != 0  # else pages were shared, or came from disk
     cells = (
         short(phase.purpose, 24).replace("_", " "),
-        phase.label,
-        phase.predicted if phase.predicted != phase.observed else "",
+        phase.label if ran else "nothing to compute",
+        phase.predicted if ran and phase.predicted != phase.observed else "",
         f"{phase.tokens:,}",
         f"{phase.kv_after:,}",
         duration(phase.wall_s),
-        rate(phase.tokens_per_s),
-        "" if phase.observed == "unknown" else _share(phase),
+        rate(phase.tokens_per_s) if ran else "",
+        _share(phase) if ran and phase.observed != "unknown" else "",
     )
-    return Row(cells, phase.observed)
+    return Row(cells, phase.observed if ran else "unknown")
 
 
 def _share(phase: PhaseEvent) -> str:

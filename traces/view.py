@@ -36,11 +36,7 @@ _TOOL_FIELDS = ("turn", "step", "name", "duration_s", "effect", "decision", "dec
 def page(traces: Iterable[Trace]) -> str:
     """Return the page for the runs of these traces, in their order."""
     pool = Texts()
-    runs = [
-        Run(one, span, pool)
-        for trace in traces
-        for one, span in zip(trace.runs, of_runs(trace), strict=True)
-    ]
+    runs = [Run(span, pool) for trace in traces for span in of_runs(trace)]
     data = {"runs": [run.data() for run in runs], "texts": pool.texts}
     diagrams = "".join(run.diagram() for run in runs)
     return html_page.page(
@@ -71,14 +67,13 @@ class Texts:
 class Run:
     """The page's data on one run: messages and calls (items), phases and calls (leaves)."""
 
-    def __init__(self, trace: Trace, span: RunSpan, pool: Texts) -> None:
-        self._trace = trace
+    def __init__(self, span: RunSpan, pool: Texts) -> None:
         self._span = span
         self._pool = pool
         self._items: list[Json] = []
         self._leaves: list[Json] = []
         self._messages: defaultdict[int, list[MessageEvent]] = defaultdict(list)  # by turn
-        for event in trace.events:
+        for event in span.log.events:
             if isinstance(event, MessageEvent):
                 self._messages[event.turn].append(event)
 
@@ -112,10 +107,10 @@ class Run:
 
     def diagram(self) -> str:
         """Return the phase diagram, with the leaf numbers of `data`."""
-        return phase_diagram(self._trace, [leaf for t in self._span.begun for leaf in t.leaves])
+        return phase_diagram(self._span.log, [leaf for t in self._span.begun for leaf in t.leaves])
 
     def _about(self) -> Json:
-        trace, header = self._trace, self._trace.header
+        trace, header = self._span.log, self._span.header
         end = trace.end
         return {
             "run": self._span.run,

@@ -31,6 +31,7 @@ from ..errors import TraceError
 from .append_log import AppendLog
 from .events import SCHEMA_VERSION, Event, SealedEvent
 from .redact import Redactor
+from .sanitize import converted
 from .text_dedup import DedupWriter
 
 E = TypeVar("E", bound=Event)
@@ -133,7 +134,7 @@ def to_json(event: Mapping[str, Any]) -> str:
         try:
             return _dumps(event)
         except (ValueError, TypeError):
-            return _dumps(_plain(event))
+            return _dumps(converted(event, _finite))
     except RecursionError as error:
         raise TraceError("an event is nested too deeply to be written to a trace") from error
 
@@ -155,22 +156,16 @@ def _escape(found: re.Match[str]) -> str:
     return json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f"
 
 
-def _plain(value: Any) -> Any:
-    """Return the value with text keys, and with NaN and infinities as text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+def _finite(value: Any) -> Any:
+    """Return NaN and infinities as text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _fallback(value: object) -> object:
     """Convert non-JSON types: numpy numbers by value, sets to lists, the rest to text."""
     item = getattr(value, "item", None)
     if callable(item):
-        return _plain(item())
+        return converted(item(), _finite)
     if isinstance(value, set | frozenset):
         return sorted(value, key=str)
     if isinstance(value, bytes):

@@ -14,6 +14,7 @@ import pytest
 from triplepoint.errors import ToolError
 from triplepoint.tools import Entry, Workspace
 from triplepoint.tools import workspace as workspace_module
+from triplepoint.tools.rooted_fs import HidingFS
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -169,7 +170,7 @@ def test_a_fifo_that_takes_the_place_of_a_file(workspace: Workspace, root: Path)
         def folder(self, path: str) -> int:
             return inner.folder(path)
 
-    workspace._rooted = Raced()
+    workspace._rooted = HidingFS(Raced())
 
     assert refusal(lambda: workspace.open("a")) == "not a regular file: a"
 

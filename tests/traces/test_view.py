@@ -173,8 +173,9 @@ def test_a_long_chat_is_gone_through_once() -> None:
         )
         trace = Trace(events)
         (span,) = of_runs(trace)
+        span.log = trace
         Counted.rounds = 0
-        data = Run(trace, span, Texts()).data()
+        data = Run(span, Texts()).data()
         assert len(data["turns"]) == len(data["items"]) == turns
         found.append(Counted.rounds)
     assert found[0] == found[1]

@@ -9,16 +9,14 @@ import stat
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ...errors import TraceError
 from ..events import SCHEMA_VERSION
-from ..export_tables import storable
+from ..export_tables import json_line, storable
 from ..reader import Trace
 from ..sanitize import short
 from .schema import USABLE, table_rows
 
-_MAX_BIGINT = (1 << 63) - 1  # that a BIGINT holds
 _FIRST_LINE = 1 << 20  # bytes of it that distinguish an old trace from what is none
 
 
@@ -60,7 +58,7 @@ class Extract:
 
     def lines_with_record(self) -> dict[str, str]:
         """Return the rows of all tables, including the file's own."""
-        return {**self.lines, "files": _line(asdict(self.record))}
+        return {**self.lines, "files": json_line(asdict(self.record))}
 
 
 def name_of(path: str | Path) -> str:
@@ -114,7 +112,7 @@ def _read(path: str, found: Extract) -> None:
         record.problem = f"format {newest}; this triplepoint reads {SCHEMA_VERSION}"
     tables = table_rows(trace, record.file, texts=record.texts, tokens=record.tokens)
     found.count = sum(map(len, tables.values()))
-    found.lines = {table: "".join(map(_line, made)) for table, made in tables.items() if made}
+    found.lines = {table: "".join(map(json_line, made)) for table, made in tables.items() if made}
 
 
 def _what_it_is(path: str) -> str:
@@ -140,19 +138,3 @@ def _without(path: str, error: TraceError) -> str:
     for opening in (f"cannot read the trace {path}: ", f"{path}, ", f"{path}: ", f"{path} "):
         text = text.removeprefix(opening)
     return text
-
-
-def _line(row: dict[str, Any]) -> str:
-    body = {}
-    for name, value in row.items():
-        if value is None:
-            continue
-        if isinstance(value, str):
-            value = storable(value)
-        elif isinstance(value, int) and not -_MAX_BIGINT <= value <= _MAX_BIGINT:
-            raise ValueError(f"{name} is {value:.3g}, which a table cannot hold")
-        body[name] = value
-    return _encode(body) + "\n"
-
-
-_encode = json.JSONEncoder().encode

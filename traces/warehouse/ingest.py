@@ -14,13 +14,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ...errors import TraceError
 from ..end_with_parent import end_with_parent
 from ..find import SUFFIX
 from .extract import Extract, FileRecord, extract, name_of
-from .schema import USABLE
 from .store import Store
 
 _BATCH_FILES = 500
@@ -84,7 +82,7 @@ def ingest(
     with ExitStack() as stack:
         stack.callback(os.umask, os.umask(0o077))  # as private as traces
         store = stack.enter_context(Store(Path(target)))
-        known = {row["file"]: row for row in store.known()}
+        known = store.known()
         same, todo = _sorted_out(paths, known, texts, tokens)
         again = {name_of(path) for path in todo}
         writer = _Writer(store, known, done, again)
@@ -148,40 +146,35 @@ def _below(folder: str) -> Iterator[str]:
 
 
 def _sorted_out(
-    paths: Sequence[str], known: dict[str, dict[str, Any]], texts: bool, tokens: bool
-) -> tuple[list[dict[str, Any]], list[str]]:
+    paths: Sequence[str], known: dict[str, FileRecord], texts: bool, tokens: bool
+) -> tuple[list[FileRecord], list[str]]:
     """Return the records of unchanged files, and the files to read."""
     same = {path: known[name] for path in paths if (name := name_of(path)) in known}
     same = {path: old for path, old in same.items() if not _changed(path, old, texts, tokens)}
     again = {name_of(path) for path in paths if path not in same}
     # A copy of what a file was is no copy any more once that has changed, or is gone.
-    copied = {old["sha256"] for old in same.values() if old["status"] == "duplicate"}
+    copied = {old.sha256 for old in same.values() if old.status == "duplicate"}
     whole = {
-        row["sha256"]
+        row.sha256
         for name, row in known.items()
-        if name not in again
-        and row["status"] in USABLE
-        and row["sha256"] in copied
-        and os.path.exists(name)
+        if name not in again and row.usable and row.sha256 in copied and os.path.exists(name)
     }
     same = {
-        path: old
-        for path, old in same.items()
-        if old["status"] != "duplicate" or old["sha256"] in whole
+        path: old for path, old in same.items() if old.status != "duplicate" or old.sha256 in whole
     }
     return list(same.values()), [path for path in paths if path not in same]
 
 
-def _changed(path: str, old: dict[str, Any], texts: bool, tokens: bool) -> bool:
+def _changed(path: str, old: FileRecord, texts: bool, tokens: bool) -> bool:
     """Return whether a file has more than the warehouse knows."""
     try:
         about = os.stat(path)
     except OSError:
         return True
-    if (about.st_size, about.st_mtime_ns) != (old["size"], old["mtime_ns"]):
+    if (about.st_size, about.st_mtime_ns) != (old.size, old.mtime_ns):
         return True
-    more = (texts and not old["texts"]) or (tokens and not old["tokens"])
-    return more and old["status"] in USABLE
+    more = (texts and not old.texts) or (tokens and not old.tokens)
+    return more and old.usable
 
 
 def _extracts(
@@ -221,30 +214,26 @@ class _Writer:
     """Gathers files into batches, and finds those that are there under another name."""
 
     def __init__(
-        self, store: Store, known: dict[str, dict[str, Any]], done: Summary, again: set[str]
+        self, store: Store, known: dict[str, FileRecord], done: Summary, again: set[str]
     ) -> None:
         self._store = store
         self._known = known
         self._done = done
         self._hashes = {
-            row["sha256"]: name
-            for name, row in known.items()
-            if row["status"] in USABLE and name not in again
+            row.sha256: name for name, row in known.items() if row.usable and name not in again
         }
         self._batch: list[Extract] = []
         self._moved: list[str] = []
         self._size = 0
 
-    def skip(self, old: dict[str, Any]) -> None:
-        """Return a file that is as it was; what was wrong with it still is."""
-        if old["status"] == "ok":
-            self._done.unchanged += 1
-            return
-        self._done.unchanged += old["status"] in USABLE
-        self._done.problems.append(FileRecord(**old))
+    def skip(self, old: FileRecord) -> None:
+        """Count a file that is as it was; what was wrong with it still is."""
+        self._done.unchanged += old.usable
+        if old.status != "ok":
+            self._done.problems.append(old)
 
     def put(self, found: Extract) -> None:
-        """Return a file that was read."""
+        """Add a file that was read."""
         record = found.record
         if record.usable:
             self._look_for_the_same(found)
@@ -282,5 +271,5 @@ class _Writer:
         replaced = [name for name in names if name in self._known] + self._moved
         with _writing():
             self._store.add(self._batch, replaced)
-        self._known.update({name: {} for name in names})
+        self._known.update((one.record.file, one.record) for one in self._batch)
         self._batch, self._moved, self._size = [], [], 0

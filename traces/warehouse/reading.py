@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ...arguments import Closing
 from ...errors import TraceError
-from ..export_tables import selected
+from ..export_tables import lock, selected
 from .schema import COLUMNS
 from .store import SUFFIXES, check_version, columns_of, connect, database_of
 
@@ -65,9 +65,7 @@ class Warehouse(Closing):
                 "missing columns"
             )
         self._database.execute(queries()["views"])
-        # The tables and nothing else: no file, no network, no extension, no other database.
-        self._database.execute("SET enable_external_access = false")
-        self._database.execute("SET lock_configuration = true")
+        lock(self._database)
 
     def ask(
         self, sql: str, values: Mapping[str, Any] | None = None
@@ -80,13 +78,11 @@ class Warehouse(Closing):
         with self.cursor(sql, values) as (names, batches):
             return names, [row for batch in batches for row in batch]
 
-    @contextmanager
     def cursor(
         self, sql: str, values: Mapping[str, Any] | None = None
-    ) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
+    ) -> AbstractContextManager[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
         """Run a query; yield its column names and an iterator of row batches."""
-        with selected(self._database, sql, values) as found:
-            yield found
+        return selected(self._database, sql, values)
 
     def close(self) -> None:
         """Close the connection."""

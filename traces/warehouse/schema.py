@@ -7,11 +7,9 @@ are token ids: their columns are there and hold nothing. docs/analysis.md has ev
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from ..events import PhaseEvent
 from ..reader import Trace
 from ..tables import COLUMNS as TRACE_COLUMNS
 from ..tables import INTEGER, NUMBER, TEXT, YES_NO, parts, rows_of
@@ -74,17 +72,10 @@ def table_rows(trace: Trace, name: str, *, texts: bool, tokens: bool) -> dict[st
             found.append(row)
         tables[table] = found
     if tokens:
-        for row, ids in zip(tables["phases"], _token_ids(trace), strict=True):
-            row["token_ids"] = ids
+        phases = (phase for span, _ in runs for phase in span.log.phases)
+        for row, phase in zip(tables["phases"], phases, strict=True):
+            row["token_ids"] = phase.token_ids
     return tables
-
-
-def _token_ids(trace: Trace) -> Iterator[list[int]]:
-    """Return the token ids of each phase, in the order of the table."""
-    for one in trace.runs:
-        for event in one.events:
-            if isinstance(event, PhaseEvent):
-                yield event.token_ids
 
 
 def error_kind(text: str | None, tool: str | None = None) -> str | None:

@@ -7,15 +7,14 @@ made at the end of an ingest; one that was killed before leaves it to the next o
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...arguments import Closing
 from ...errors import TraceError
-from ..export_tables import DUCKDB_CONFIG, declaration, json_source, need_duckdb, quoted
-from .extract import Extract
+from ..export_tables import DUCKDB_CONFIG, declaration, insert, need_duckdb, quoted
+from .extract import Extract, FileRecord
 from .schema import COLUMNS, VERSION
 
 if TYPE_CHECKING:
@@ -70,30 +69,28 @@ class Store(Closing):
             self._database.execute(f"CREATE TABLE warehouse AS SELECT {VERSION} AS version")
         self._database.execute("COMMIT")
 
-    def known(self) -> list[dict[str, Any]]:
-        """Return the rows of ``files``."""
-        found = self._database.execute("SELECT * FROM files")
-        names = [column[0] for column in found.description or []]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    def known(self) -> dict[str, FileRecord]:
+        """Return the rows of ``files``, by file."""
+        names = COLUMNS["files"]
+        found = self._database.execute(f"SELECT {', '.join(names)} FROM files").fetchall()
+        return {row[0]: FileRecord(**dict(zip(names, row, strict=True))) for row in found}
 
     def add(self, batch: Sequence[Extract], replaced: Sequence[str]) -> None:
         """Add files, and delete the rows of those that they replace."""
         if self._folder is not None:
             (self._folder / _STALE).touch()
-        with tempfile.TemporaryDirectory(prefix="triplepoint-") as folder:
-            sources = _write_lines(batch, Path(folder))
-            self._database.execute("BEGIN")
-            try:
-                for table in COLUMNS if replaced else ():
-                    query = f'DELETE FROM "{table}" WHERE file IN (SELECT unnest(?))'
-                    self._database.execute(query, [list(replaced)])
-                for table, path in sources.items():
-                    source = json_source(str(path), COLUMNS[table])
-                    self._database.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM {source}')
-                self._database.execute("COMMIT")
-            except BaseException:
-                self._database.execute("ROLLBACK")
-                raise
+        made = [extract.lines_with_record() for extract in batch]
+        self._database.execute("BEGIN")
+        try:
+            for table in COLUMNS if replaced else ():
+                query = f'DELETE FROM "{table}" WHERE file IN (SELECT unnest(?))'
+                self._database.execute(query, [list(replaced)])
+            for table, columns in COLUMNS.items():
+                insert(self._database, table, columns, (lines.get(table, "") for lines in made))
+            self._database.execute("COMMIT")
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
 
     def copy_tables(self) -> None:
         """Update the Parquet copies in a folder, each atomically."""
@@ -132,20 +129,6 @@ def _in_folder(target: Path) -> Path:
     if not path.exists() and any(target.iterdir()):
         raise TraceError(f"{target} contains other files; name a new or empty folder")
     return path
-
-
-def _write_lines(batch: Sequence[Extract], folder: Path) -> dict[str, Path]:
-    """Write a batch's rows as a JSON lines file for each table that has some."""
-    sources: dict[str, Path] = {}
-    texts: dict[str, list[str]] = {}
-    for extract in batch:
-        for table, lines in extract.lines_with_record().items():
-            texts.setdefault(table, []).append(lines)
-    for table, parts in texts.items():
-        sources[table] = folder / f"{table}.json"
-        with sources[table].open("w", encoding="ascii") as file:
-            file.writelines(parts)
-    return sources
 
 
 def connect(path: Path | str, *, read_only: bool = False) -> DuckDBPyConnection:
