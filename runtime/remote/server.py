@@ -73,17 +73,6 @@ class Server:
         """Return an HTTP client of this server; local addresses bypass a proxy."""
         import httpx
 
-        try:
-            return self._client(timeout)
-        except (ImportError, ValueError, httpx.InvalidURL) as error:
-            raise SettingError(
-                f"the environment's proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) cannot be "
-                f"used for {self.url}: {error}"
-            ) from None
-
-    def _client(self, timeout: float | None) -> httpx.AsyncClient:
-        import httpx
-
         headers = {"User-Agent": "triplepoint"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -95,12 +84,18 @@ class Server:
                     "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read: "
                     f"{error}"
                 ) from None
-        return httpx.AsyncClient(
-            headers=headers,
-            timeout=httpx.Timeout(timeout or self.silence, connect=CONNECT),
-            trust_env=not self.is_local,
-            verify=False if self._certificates is None else self._certificates,  # http: none
-        )
+        try:
+            return httpx.AsyncClient(
+                headers=headers,
+                timeout=httpx.Timeout(timeout or self.silence, connect=CONNECT),
+                trust_env=not self.is_local,
+                verify=False if self._certificates is None else self._certificates,  # http: none
+            )
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            raise SettingError(
+                f"the environment's proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) cannot be "
+                f"used for {self.url}: {error}"
+            ) from None
 
 
 def _check_client_takes(address: str) -> None:
