@@ -52,13 +52,7 @@ async def openapi(request: Request) -> JSONResponse:
 
 
 def describe(routes: list[DescribedRoute], version: str, keyed: AbstractSet[str]) -> dict[str, Any]:
-    """Describe routes in OpenAPI 3.1.
-
-    Args:
-        routes: all of them.
-        version: of the program.
-        keyed: the paths that want a key.
-    """
+    """Describe routes in OpenAPI 3.1; `keyed` are the paths that want a key."""
     bodies = sorted({r.body for r in routes if r.body is not None}, key=lambda one: one.__name__)
     names, schemas = models_json_schema(
         [(one, "validation") for one in bodies], ref_template="#/components/schemas/{model}"

@@ -132,10 +132,7 @@ Event: TypeAlias = (
 def timings(read: PromptRead, tokens: int, seconds: float) -> dict[str, Any]:
     """Return llama-server's ``timings``, with what was normalized in the prompt, if anything.
 
-    Args:
-        read: of the prompt.
-        tokens: of the answer, so far or in all.
-        seconds: that they took.
+    `tokens` and `seconds` are of the answer, so far or in all.
     """
     computed, milliseconds = read.tokens - read.cached, 1e3 * read.seconds
     spent = 1e3 * seconds

@@ -44,11 +44,9 @@ class Watcher(Protocol):
 
     def loaded(self, name: str, engine: Engine) -> None:
         """Take an engine that is new: it has had no request yet."""
-        ...
 
     def closed(self, engine: Engine) -> None:
         """Drop an engine that has computed for the last time."""
-        ...
 
 
 def _not_found(message: str) -> APIError:
@@ -58,10 +56,7 @@ def _not_found(message: str) -> APIError:
 class Models:
     """The models of one server, by name. Safe to use from several threads.
 
-    Args:
-        settings: of the server.
-        load: loads a model by what `ServerSettings.models` says of it.
-        watcher: hears of the engines.
+    `load` loads a model by what `ServerSettings.models` says of it.
     """
 
     def __init__(
@@ -130,18 +125,10 @@ class Models:
             raise _not_found(f"{found} is an agent; agents answer at {where}")
         return found
 
-    def known(self, name: str | None) -> str:
-        """Return the name of the model that a request means; empty where there is none."""
-        name = name or self.default
-        return name if name in self._entries else ""
-
-    def awaited(self, name: str | None) -> int | None:
-        """Return how often loading a model was tried, where it has to be waited for; see `use`.
-
-        None where it is loaded, or there is none of that name.
-        """
-        entry = self._entries.get(self.known(name))
-        return None if entry is None or entry.model is not None else entry.loads
+    def awaited(self, name: str) -> int | None:
+        """Return how often loading a model was tried; None where it is loaded. See `use`."""
+        entry = self._entries[name]
+        return None if entry.model is not None else entry.loads
 
     @contextlib.contextmanager
     def hold(self, name: str | None) -> Iterator[None]:

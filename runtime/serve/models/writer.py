@@ -22,7 +22,6 @@ class Writer(Protocol):
 
     def stream(self, event: Event) -> bytes:
         """Return the events of a stream that one of ours becomes; empty: none."""
-        ...
 
     def end(self) -> bytes:
         """Return what ends the stream, when all went well."""
@@ -42,8 +41,6 @@ class Writer(Protocol):
 
     def add(self, event: Event) -> None:
         """Take an event into the answer that `whole` gives."""
-        ...
 
     def whole(self) -> dict[str, Any] | list[dict[str, Any]] | bytes:
         """Return the answer that is not streamed; bytes are JSON already."""
-        ...

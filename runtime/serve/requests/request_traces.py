@@ -53,7 +53,7 @@ class RequestTraces:
     Args:
         which: ``off``, ``errors`` or ``all``.
         folder: where; None: in the user's state folder.
-        most: bytes that they may take together there; the oldest go first.
+        max_bytes: that they may take together there; the oldest go first.
     """
 
     def __init__(self, which: str, folder: Path | None, max_bytes: int) -> None:

@@ -294,11 +294,7 @@ def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
 
 
 def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | None:
-    """Return the schema that an answer must fit.
-
-    Raises:
-        APIError: it is too large.
-    """
+    """Return the schema that an answer must fit; raise `APIError` where it is too large."""
     if form is None or isinstance(form, TextFormat):
         return None
     if isinstance(form, ObjectFormat):

@@ -41,19 +41,6 @@ class PromptBody(StreamBody):
     def max_answer(self) -> int | None:
         return self.answer_limit(self.max_tokens)
 
-    def required_output(self, limits: Limits) -> dict[str, Any] | str | None:
-        """Return what answers have to fit; None: every text does.
-
-        Raises:
-            APIError: it cannot be held together with another parameter.
-        """
-        form = self.output_format(limits)
-        if form is not None and self.ignore_eos:
-            raise APIError(
-                "with a grammar, the answer ends where the grammar ends", param="ignore_eos"
-            )
-        return form
-
     def generation(
         self,
         model: LoadedModel,
@@ -61,8 +48,17 @@ class PromptBody(StreamBody):
         limits: Limits,
         ends: frozenset[int] = frozenset(),
     ) -> GenerationRequest:
-        """Return the request to the engine for one of the prompts; `ends` end an answer, too."""
-        prompt = model.prompts.continuation(ids, self.required_output(limits), self.prompt_param)
+        """Return the request to the engine for one of the prompts; `ends` end an answer, too.
+
+        Raises:
+            APIError: a setting makes no sense for this model, or together with another one.
+        """
+        form = self.output_format(limits)
+        if form is not None and self.ignore_eos:
+            raise APIError(
+                "with a grammar, the answer ends where the grammar ends", param="ignore_eos"
+            )
+        prompt = model.prompts.continuation(ids, form, self.prompt_param)
         return self.request_for(prompt, model, limits, ends)
 
 

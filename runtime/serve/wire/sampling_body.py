@@ -246,11 +246,7 @@ class SamplingBody(LlamaBody):
         return replace(sampling, order=order)
 
     def _check_first(self, sampling: Sampling, names: list[str]) -> None:
-        """Check that only what is off comes before penalties, and but for them before DRY.
-
-        Raises:
-            APIError: something else does.
-        """
+        """Raise `APIError` unless penalties come first, then DRY; what is off does not count."""
         used = sampling.filled()
         off = {
             "adaptive_p": True,
@@ -267,7 +263,6 @@ class SamplingBody(LlamaBody):
 
     @property
     def max_answer(self) -> int | None:
-        """Tokens of an answer; None: as many as fit."""
         return self.answer_limit()
 
     @property
@@ -291,7 +286,7 @@ class SamplingBody(LlamaBody):
         turn = TurnRequest(
             self.sampling(tokenizer),
             limits=TurnLimits(self.max_answer, self.min_tokens, line_s, self.n_indent),
-            stops=self.stops(limits),
+            stops=stops_of(self.stops, limits),
             ends=ends.union(self.stop_token_ids),
             endless=self.ignore_eos,
             logprobs=self.logprob_count,
@@ -301,33 +296,28 @@ class SamplingBody(LlamaBody):
             check_token(token, tokenizer, "stop_token_ids")
         return GenerationRequest(prompt, turn, cached=self.cache_prompt, pieces=self.stream)
 
-    def stops(self, limits: Limits) -> tuple[str, ...]:
-        """Return the texts that end an answer.
-
-        Raises:
-            APIError: they are too many, empty or too long.
-        """
-        return stops_of([self.stop] if isinstance(self.stop, str) else self.stop, limits)
+    @property
+    def stops(self) -> list[str]:
+        """The texts that end an answer."""
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
 
 
 def check_token(token: int, tokenizer: Tokenizer, param: str) -> None:
-    """Check that a token is in the vocabulary.
-
-    Raises:
-        APIError: it is not.
-    """
+    """Raise `APIError` unless a token is in the vocabulary."""
     if not 0 <= token < tokenizer.n_vocab:
         raise APIError(f"{token} is not in the vocabulary of {tokenizer.n_vocab}", param=param)
 
 
-def stops_of(given: list[str] | None, limits: Limits, param: str = "stop") -> tuple[str, ...]:
-    """Check the texts that end an answer; see `SamplingBody.stops`."""
-    if len(given or ()) > limits.stops or not all(0 < len(stop) <= 256 for stop in given or ()):
-        limit = limits.stops
-        raise APIError(
-            f"Invalid '{param}': at most {limit} texts of 1 to 256 characters", param=param
-        )
-    return tuple(given or ())
+def stops_of(given: list[str], limits: Limits, param: str = "stop") -> tuple[str, ...]:
+    """Return the texts that end an answer.
+
+    Raises:
+        APIError: they are too many, empty or too long.
+    """
+    if len(given) > (limit := limits.stops) or not all(0 < len(stop) <= 256 for stop in given):
+        message = f"Invalid '{param}': at most {limit} texts of 1 to 256 characters"
+        raise APIError(message, param=param)
+    return tuple(given)
 
 
 class StreamBody(SamplingBody):
@@ -397,11 +387,7 @@ class StreamBody(SamplingBody):
 def check_logprobs(
     wanted: bool, top: int | None, limits: Limits, name: str = "top_logprobs"
 ) -> None:
-    """Check that as many probabilities can be returned.
-
-    Raises:
-        APIError: they cannot; names the parameter.
-    """
+    """Raise `APIError` if so many probabilities cannot be returned."""
     if top and not wanted:  # some clients write out the 0, and responses say it
         raise APIError("top_logprobs needs logprobs: true", param="top_logprobs")
     if top is not None and top > limits.logprobs:

@@ -14,7 +14,6 @@ class TextWriter(Writer):
     """Writes the texts of one or several prompts (see `Writer`).
 
     Args:
-        model: its name.
         each: answers to each prompt.
         progress: whether a stream says how far the prompts are read.
     """

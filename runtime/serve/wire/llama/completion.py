@@ -184,7 +184,7 @@ class NativeWriter(TextWriter):
             "logit_bias": [
                 {"token": token, "bias": max(value, -1e30)} for token, value in bias.items()
             ],
-            "stop": [body.stop] if isinstance(body.stop, str) else list(body.stop or ()),
+            "stop": body.stops,
             "samplers": list(order),
             "seed": -1 if body.seed is None else body.seed,
         }

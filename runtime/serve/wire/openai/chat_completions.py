@@ -10,6 +10,7 @@ from starlette.requests import Request
 from ...http.api_error import APIError
 from ...models.model_request import ModelRequest
 from ...models.prompts import Conversation
+from ...requests.agent_models import chat_request
 from ...settings import Limits
 from ..messages import (
     Effort,
@@ -42,11 +43,6 @@ class ChatBody(StreamBody, Talk):
     continue_final_message: bool = False
 
     def conversation(self, _: object, limits: Limits) -> Conversation:
-        """Return the conversation that the model continues.
-
-        Raises:
-            APIError: a parameter contradicts another one.
-        """
         begun = self.messages[-1].role == "assistant"
         if not begun and (self.continue_final_message or not self.add_generation_prompt):
             name = "continue_final_message" if self.continue_final_message else None
@@ -98,7 +94,7 @@ async def chat_completions(request: Request, body: ChatBody) -> ModelRequest:
     limits: Limits = service.settings.limits
     body.check(limits)
     check_logprobs(body.logprobs, body.top_logprobs, limits)
-    return ModelRequest.chat(
+    return chat_request(
         service,
         body,
         lambda shown: ChatWriter(

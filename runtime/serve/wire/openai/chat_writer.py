@@ -23,6 +23,7 @@ from ...models.events import (
     Thought,
     progress_of,
     timings,
+    whole_of,
 )
 from ...models.loaded_model import LoadedModel
 from ...models.writer import Writer
@@ -87,20 +88,15 @@ class ChatWriter(Writer):
     # --- streamed
 
     def stream(self, event: Event) -> bytes:
-        if isinstance(event, Text):
-            noted = b"null"
-            if event.logprobs is not None:
-                assert self._tokenizer is not None
-                noted = to_json({"content": shown_logprobs(event.logprobs, self._tokenizer)})
-            text = encode_basestring(event.text).encode()
+        if isinstance(event, Text | Thought):
+            noted, kind = b"null", b"content"
+            if isinstance(event, Thought):
+                kind = b"reasoning_content"
+            elif event.logprobs is not None:
+                noted = to_json({"content": self._shown(event.logprobs)})
+            delta = b'{"%s":%s}' % (kind, encode_basestring(event.text).encode())
             more = self._so_far(event.so_far)
-            return self._chunk(
-                event.choice, b'{"content":' + text + b"}", logprobs=noted, more=more
-            )
-        if isinstance(event, Thought):
-            text = encode_basestring(event.text).encode()
-            more = self._so_far(event.so_far)
-            return self._chunk(event.choice, b'{"reasoning_content":' + text + b"}", more=more)
+            return self._chunk(event.choice, delta, logprobs=noted, more=more)
         if isinstance(event, CallPart):
             begun = self._call_begun(event) if event.first else b""
             return begun + self._call_part(event, event.text, self._so_far(event.so_far))
@@ -113,14 +109,11 @@ class ChatWriter(Writer):
         if isinstance(event, PromptRead):
             self._read = event
             if self._progress:
-                whole = event.tokens
-                return self._progressed(PromptProgress(whole, event.cached, whole, event.seconds))
+                return self._progressed(whole_of(event))
         elif isinstance(event, Done):
             self._done.append(event)
-            finish = to_json(event.reason)
-            return self._chunk(
-                event.choice, b"{}", finish, more=self._so_far((event.tokens, event.seconds))
-            )
+            more = self._so_far((event.tokens, event.seconds))
+            return self._chunk(event.choice, b"{}", to_json(event.reason), more=more)
         return b""
 
     def end(self) -> bytes:
@@ -152,8 +145,7 @@ class ChatWriter(Writer):
         logprobs: bytes = b"null",
         more: bytes = b"",
     ) -> bytes:
-        start = self._starts.get(choice)
-        first = b""
+        start, first = self._starts.get(choice), b""
         if start is None:
             start = b"data: " + self._common() + b'[{"index":%d,"delta":' % choice
             self._starts[choice] = start
@@ -178,6 +170,10 @@ class ChatWriter(Writer):
 
     def _tail(self) -> bytes:
         return b',"usage":null}' if self._usage else b"}"
+
+    def _shown(self, noted: list[TokenLogprob]) -> list[dict[str, Any]]:
+        assert self._tokenizer is not None
+        return shown_logprobs(noted, self._tokenizer)
 
     def _so_far(self, so_far: tuple[int, float] | None) -> bytes:
         """Return the field with the times of an answer of so many tokens and seconds."""
@@ -236,8 +232,7 @@ class ChatWriter(Writer):
             message["tool_calls"] = found["calls"]
         noted = None
         if found["noted"] or (self._logprobs and not found["calls"]):  # those of no token, too
-            assert self._tokenizer is not None
-            noted = {"content": shown_logprobs(found["noted"], self._tokenizer)}
+            noted = {"content": self._shown(found["noted"])}
         return {
             "index": number,
             "message": message,

@@ -88,7 +88,6 @@ class EmbeddingWork(Writer):
     """What is asked, how it is done, and the answer (see `Writer`).
 
     Args:
-        model: its name.
         texts: texts, or tokens with texts between them; `param`: what they are called.
         pooling: how vectors are made, where the server's settings say it.
         native: whether the answer is llama-server's own.

@@ -80,11 +80,6 @@ class ResponsesBody(SamplingBody):
     max_tool_calls: int | None = Field(default=None, ge=1)  # of tools that a server runs itself
 
     def conversation(self, _: object, limits: Limits) -> Conversation:
-        """Return the conversation that the model continues.
-
-        Raises:
-            APIError: a parameter contradicts another one.
-        """
         tools, notes = tools_of(offered(self.tools), limits)
         calls, call_of = choice_of(self.tool_choice)
         check_choice(calls, call_of, tools)

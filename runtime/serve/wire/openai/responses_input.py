@@ -187,11 +187,7 @@ def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
 
 
 def output_of(form: TextFormat | None, limits: Limits) -> dict[str, Any] | None:
-    """Return the schema that an answer must fit.
-
-    Raises:
-        APIError: it is too large.
-    """
+    """Return the schema that an answer must fit; raise `APIError` where it is too large."""
     if isinstance(form, SchemaFormat):
         check_size(form.schema_, "text.format.schema", limits)
         return form.schema_ or {"type": "object"}
