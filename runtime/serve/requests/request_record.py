@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 from ....traces.events import PassEvent, PhaseEvent
 from ....traces.writer import new_run_id
 from ..http.api_error import APIError
-from ..models.events import Call, CallPart, Closed, Done, Event, Failed, PromptRead, Text, Thought
+from ..models.events import (
+    Answered,
+    Call,
+    CallPart,
+    Closed,
+    Done,
+    Event,
+    Failed,
+    PromptRead,
+    Text,
+    Thought,
+)
 from ..models.generate import GenerationRequest, Recorder
 from .meter import Meters
 
@@ -37,15 +48,6 @@ class RecordedPhase:
     def passes(self) -> list[PassEvent]:
         """Return the events of its shared passes in a trace."""
         return [done.event(index) for index, done in self.shared]
-
-
-@dataclass
-class Answered:
-    """What one answer contained."""
-
-    text: list[str] = field(default_factory=list)
-    thinking: list[str] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -95,15 +97,9 @@ class RequestRecord(Recorder):
     def heard(self, event: Event) -> None:
         """Record an event, in the thread that made it."""
         if isinstance(event, Text | Thought | Call | CallPart):
-            answer = self.answers.setdefault(event.choice, Answered())
-            if isinstance(event, Text):
-                answer.text.append(event.text)
-            elif isinstance(event, Thought):
-                answer.thinking.append(event.text)
-            elif isinstance(event, Call):
-                answer.calls.append(event)
-                if event.streamed:  # its parts were counted
-                    return
+            self.answers.setdefault(event.choice, Answered()).add(event)
+            if isinstance(event, Call) and event.streamed:  # its parts were counted
+                return
             now = time.perf_counter()
             self.first = self.first or now
             if (last := self._last.get(event.choice)) is not None:

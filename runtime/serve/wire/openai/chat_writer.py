@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from ....conversation.logprobs import TokenLogprob
 from ....tokens.tokenizer import Tokenizer
 from ...models.events import (
+    Answered,
     Call,
     CallPart,
     Done,
@@ -78,7 +79,7 @@ class ChatWriter(Writer):
         self._starts: dict[int, bytes] = {}
         self._read: PromptRead | None = None
         self._done: list[Done] = []
-        self._choices: dict[int, dict[str, Any]] = {}
+        self._answers: dict[int, Answered] = {}
         self._fingerprint = ""
 
     def of(self, model: LoadedModel) -> None:
@@ -186,23 +187,12 @@ class ChatWriter(Writer):
     def add(self, event: Event) -> None:
         if isinstance(event, PromptRead):
             self._read = event
-            return
-        if isinstance(event, Text | Thought | Call | Done):
-            choice = self._choices.setdefault(
-                event.choice, {"text": [], "thought": [], "calls": [], "noted": [], "done": None}
-            )
-            if isinstance(event, Text):
-                choice["text"].append(event.text)
-                choice["noted"] += event.logprobs or ()
-            elif isinstance(event, Thought):
-                choice["thought"].append(event.text)
-            elif isinstance(event, Call):
-                if event.as_text:
-                    choice |= {"text": [], "noted": []}
-                function = {"name": event.name, "arguments": event.arguments}
-                choice["calls"].append({"id": event.id, "type": "function", "function": function})
-            else:
-                choice["done"] = event
+        elif isinstance(event, Text | Thought | Call | Done):
+            answer = self._answers.setdefault(event.choice, Answered())
+            if isinstance(event, Call) and event.as_text:
+                answer.text, answer.logprobs = [], []
+            answer.add(event)
+            if isinstance(event, Done):
                 self._done.append(event)
 
     def whole(self) -> dict[str, Any]:
@@ -212,7 +202,7 @@ class ChatWriter(Writer):
             "created": self._created,
             "model": self._model,
             "system_fingerprint": self._fingerprint,
-            "choices": [self._choice(n) for n in sorted(self._choices)],
+            "choices": [self._choice(n) for n in sorted(self._answers)],
             "usage": usage_of([self._read], self._done),
         }
         if self._read is not None and self._done:
@@ -221,21 +211,27 @@ class ChatWriter(Writer):
         return made
 
     def _choice(self, number: int) -> dict[str, Any]:
-        found = self._choices[number]
-        text, thought = "".join(found["text"]), "".join(found["thought"])
+        found = self._answers[number]
+        text, thought, noted = "".join(found.text), "".join(found.thinking), None
         message: dict[str, Any] = {"role": "assistant", "content": text or None, "refusal": None}
-        if not text and not found["calls"]:
+        if not text and not found.calls:
             message["content"] = ""
         if thought:
             message["reasoning_content"] = thought
-        if found["calls"]:
-            message["tool_calls"] = found["calls"]
-        noted = None
-        if found["noted"] or (self._logprobs and not found["calls"]):  # those of no token, too
-            noted = {"content": self._shown(found["noted"])}
+        if found.calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for call in found.calls
+            ]
+        if found.logprobs or (self._logprobs and not found.calls):  # those of no token, too
+            noted = {"content": self._shown(found.logprobs)}
         return {
             "index": number,
             "message": message,
             "logprobs": noted,
-            "finish_reason": found["done"].reason if found["done"] else None,
+            "finish_reason": found.done.reason if found.done else None,
         }
