@@ -7,25 +7,11 @@ from typing import Any
 
 from ...arguments import Closing, check_whole, without_surrogates
 from ...errors import EngineError, ModelError, SettingError
+from ...traces.records import ModelRecord
 from .server import CONNECT, SILENCE, Server
 
 CONTEXT = 32768  # tokens, the default: servers have no common way to report it
 TRIES = 4  # times that a request is sent while the server is busy or away
-
-
-@dataclass(frozen=True)
-class RemoteModel:
-    """What is known of a remote model, under the names of a local one."""
-
-    name: str
-    path: str
-    """Address of the server."""
-    architecture: str = ""
-    quant: str = ""
-    parameters: int = 0
-    sha256: str = ""
-    n_layers: int = 0
-    context_length: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +70,7 @@ class RemoteEngine(Closing):
         self.refused: set[str] = set()  # parameters that the server has refused
         self.target, self.threads, self.kv = "remote", 0, ""
         self.machine = RemoteMachine()
-        self.model = RemoteModel(model or self._first_model(), self.base_url)
+        self.model = ModelRecord(name=model or self._first_model(), path=self.base_url)
 
     def close(self) -> None:
         """Do nothing: no connection outlives a request."""

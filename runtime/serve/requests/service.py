@@ -357,10 +357,7 @@ class Service:
             loader.shutdown(wait=True)  # those that still wait there end by themselves
         self.readers.shutdown(wait=True, cancel_futures=True)
         self.workers.shutdown(wait=True, cancel_futures=True)
-        if (telemetry := self.telemetry) is not None:
-            self.telemetry = None
-            telemetry.close()
-        if (numbers := self.telemetry_metrics) is not None:
-            self.telemetry_metrics = None
-            numbers.close()
+        for sender in (self.telemetry, self.telemetry_metrics):
+            if sender is not None:
+                sender.close()
         self.models.close()

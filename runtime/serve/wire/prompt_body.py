@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -59,7 +60,8 @@ class PromptBody(StreamBody):
                 "with a grammar, the answer ends where the grammar ends", param="ignore_eos"
             )
         prompt = model.prompts.continuation(ids, form, self.prompt_param)
-        return self.request_for(prompt, model, limits, ends)
+        made = self.request_for(prompt, model, limits)
+        return replace(made, turn=replace(made.turn, ends=ends.union(made.turn.ends or ())))
 
 
 def prompts_of(given: Prompts, max_prompts: int, param: str = "prompt") -> list[str | list[Piece]]:

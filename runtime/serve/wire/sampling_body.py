@@ -1,6 +1,6 @@
 """Settings that several wire formats share: of decodes, streams and probabilities.
 
-Those that llama-server has besides OpenAI's are in `LlamaBody`; what is not done, in `foreign.py`.
+They are OpenAI's and llama-server's; what is not done is in `foreign.py`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class StreamOptions(Body):
     include_obfuscation: bool = False
 
 
-class LlamaBody(Body):
-    """Request fields that llama-server accepts besides OpenAI's."""
+class SamplingBody(Body):
+    """The settings of decodes, which several formats share."""
 
     is_completion: ClassVar[bool] = False
     """Whether an answer completes a text, and is no turn of a conversation."""
@@ -79,6 +79,36 @@ class LlamaBody(Body):
     post_sampling_probs: bool = False
     adaptive_target: float | None = Field(default=None, lt=0)
     adaptive_decay: float | None = None  # of what is off above
+    temperature: float | None = Field(default=None, ge=0, le=100)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
+    repeat_penalty: float | None = Field(default=None, ge=0.01, le=100)
+    repeat_last_n: int | None = Field(default=None, ge=-1)
+    presence_penalty: float | None = Field(default=None, ge=-100, le=100)
+    frequency_penalty: float | None = Field(default=None, ge=-100, le=100)
+    logit_bias: dict[str, Bias] | list[tuple[int | str, Bias]] | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] = Field(default_factory=list, max_length=MAX_STOPS)
+    min_tokens: int = Field(default=0, ge=0)
+    samplers: list[str] | None = None
+    min_keep: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    typical_p: float | None = Field(default=None, ge=0, le=_MAX)
+    typ_p: float | None = Field(default=None, ge=0, le=_MAX)  # the same, by its sampler's name
+    top_n_sigma: float | None = Field(default=None, ge=-_MAX, le=_MAX)
+    xtc_probability: float | None = Field(default=None, ge=0, le=1)
+    xtc_threshold: float | None = Field(default=None, ge=0, le=1)
+    dynatemp_range: float | None = Field(default=None, ge=-_MAX, le=100)
+    dynatemp_exponent: float | None = Field(default=None, ge=0, le=_MAX)
+    dry_multiplier: float | None = Field(default=None, ge=0, le=_MAX)
+    dry_base: float | None = Field(default=None, ge=0, le=_MAX)
+    dry_allowed_length: int | None = Field(default=None, ge=0, le=MAX_REPEATED)
+    dry_penalty_last_n: int | None = Field(default=None, ge=-1, le=2**31 - 1)
+    dry_sequence_breakers: list[str] | None = Field(default=None, max_length=MAX_STOPS)
+    mirostat: int | None = Field(default=None, ge=0, le=2)
+    mirostat_tau: float | None = Field(default=None, ge=0, le=_MAX)
+    mirostat_eta: float | None = Field(default=None, ge=0, le=_MAX)
 
     @field_validator("ignore_eos", "n_indent", "post_sampling_probs")
     @classmethod
@@ -110,41 +140,6 @@ class LlamaBody(Body):
         if self.sse_ping_interval is None:
             return None
         return inf if self.sse_ping_interval < 0 else float(self.sse_ping_interval)
-
-
-class SamplingBody(LlamaBody):
-    """The settings of decodes, which several formats share."""
-
-    temperature: float | None = Field(default=None, ge=0, le=100)
-    top_p: float | None = Field(default=None, ge=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1)
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
-    repeat_penalty: float | None = Field(default=None, ge=0.01, le=100)
-    repeat_last_n: int | None = Field(default=None, ge=-1)
-    presence_penalty: float | None = Field(default=None, ge=-100, le=100)
-    frequency_penalty: float | None = Field(default=None, ge=-100, le=100)
-    logit_bias: dict[str, Bias] | list[tuple[int | str, Bias]] | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] = Field(default_factory=list, max_length=MAX_STOPS)
-    min_tokens: int = Field(default=0, ge=0)
-    samplers: list[str] | None = None
-    min_keep: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    typical_p: float | None = Field(default=None, ge=0, le=_MAX)
-    typ_p: float | None = Field(default=None, ge=0, le=_MAX)  # the same, by its sampler's name
-    top_n_sigma: float | None = Field(default=None, ge=-_MAX, le=_MAX)
-    xtc_probability: float | None = Field(default=None, ge=0, le=1)
-    xtc_threshold: float | None = Field(default=None, ge=0, le=1)
-    dynatemp_range: float | None = Field(default=None, ge=-_MAX, le=100)
-    dynatemp_exponent: float | None = Field(default=None, ge=0, le=_MAX)
-    dry_multiplier: float | None = Field(default=None, ge=0, le=_MAX)
-    dry_base: float | None = Field(default=None, ge=0, le=_MAX)
-    dry_allowed_length: int | None = Field(default=None, ge=0, le=MAX_REPEATED)
-    dry_penalty_last_n: int | None = Field(default=None, ge=-1, le=2**31 - 1)
-    dry_sequence_breakers: list[str] | None = Field(default=None, max_length=MAX_STOPS)
-    mirostat: int | None = Field(default=None, ge=0, le=2)
-    mirostat_tau: float | None = Field(default=None, ge=0, le=_MAX)
-    mirostat_eta: float | None = Field(default=None, ge=0, le=_MAX)
 
     @field_validator("mirostat", "min_keep", mode="before")
     @classmethod
@@ -270,14 +265,8 @@ class SamplingBody(LlamaBody):
         """Likeliest tokens to return with each one; None: no probabilities."""
         return None
 
-    def request_for(
-        self,
-        prompt: Prompt,
-        model: LoadedModel,
-        limits: Limits,
-        ends: frozenset[int] = frozenset(),
-    ) -> GenerationRequest:
-        """Return the request to the engine for one prompt; `ends` end an answer, too.
+    def request_for(self, prompt: Prompt, model: LoadedModel, limits: Limits) -> GenerationRequest:
+        """Return the request to the engine for one prompt.
 
         Raises:
             APIError: a setting makes no sense for this model, or here; names it.
@@ -287,7 +276,7 @@ class SamplingBody(LlamaBody):
             self.sampling(tokenizer),
             limits=TurnLimits(self.max_answer, self.min_tokens, line_s, self.n_indent),
             stops=stops_of(self.stops, limits),
-            ends=ends.union(self.stop_token_ids),
+            ends=frozenset(self.stop_token_ids),
             endless=self.ignore_eos,
             logprobs=self.logprob_count,
             sampled_probs=self.post_sampling_probs,
@@ -334,15 +323,9 @@ class StreamBody(SamplingBody):
     def logprob_count(self) -> int | None:
         return self.n_probs or None
 
-    def request_for(
-        self,
-        prompt: Prompt,
-        model: LoadedModel,
-        limits: Limits,
-        ends: frozenset[int] = frozenset(),
-    ) -> GenerationRequest:
+    def request_for(self, prompt: Prompt, model: LoadedModel, limits: Limits) -> GenerationRequest:
         return replace(
-            super().request_for(prompt, model, limits, ends),
+            super().request_for(prompt, model, limits),
             choices=self.n,
             progress=self.return_progress and self.stream,
             pieces=self.stream and not self.is_completion,
