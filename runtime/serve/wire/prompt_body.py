@@ -34,13 +34,10 @@ class PromptBody(StreamBody):
     """What both formats of completions have."""
 
     is_completion = True
+    limit_names = ("max_tokens",)
     prompt_param: ClassVar[str] = "prompt"
 
     max_tokens: int | None = Field(default=None, ge=-1)
-
-    @property
-    def max_answer(self) -> int | None:
-        return self.answer_limit(self.max_tokens)
 
     def generation(
         self,

@@ -67,6 +67,9 @@ class SamplingBody(Body):
     native: ClassVar[bool] = False
     """Whether the format is llama-server's own: with tokens, and probabilities after sampling."""
 
+    limit_names: ClassVar[tuple[str, ...]] = ()
+    """Parameters that limit an answer, besides `n_predict`; the first that is given counts."""
+
     model: str | None = None
     stream: bool = False
     n_predict: int | None = Field(default=None, ge=-1)
@@ -126,12 +129,14 @@ class SamplingBody(Body):
             raise ValueError("give -1 (no pings) or at least one second")
         return given
 
-    def answer_limit(self, *given: int | None) -> int | None:
-        """Return the tokens that an answer may have: the first limit given, else `n_predict`.
+    @property
+    def max_answer(self) -> int | None:
+        """Tokens that an answer may have: the first limit that is given.
 
         None, or -1 in a request: as many as fit. 0: the prompt is read only.
         """
-        found = next((one for one in (*given, self.n_predict) if one is not None), -1)
+        limits = (getattr(self, name) for name in (*self.limit_names, "n_predict"))
+        found = next((limit for limit in limits if limit is not None), -1)
         return None if found < 0 else found
 
     @property
@@ -255,10 +260,6 @@ class SamplingBody(Body):
             if first in active[1:]:
                 raise APIError("penalties must come first, followed by dry", param="samplers")
             active = [name for name in active if name != first]
-
-    @property
-    def max_answer(self) -> int | None:
-        return self.answer_limit()
 
     @property
     def logprob_count(self) -> int | None:

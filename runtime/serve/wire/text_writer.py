@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...tokens.tokenizer import Tokenizer
 from ..models.events import Done, Event, PromptProgress, PromptRead, Text, timings, whole_of
-from ..models.loaded_model import LoadedModel
 from ..models.writer import Writer
 
 
@@ -20,18 +18,9 @@ class TextWriter(Writer):
 
     def __init__(self, model: str, each: int, *, progress: bool) -> None:
         self.model, self._each, self._progress = model, each, progress
-        self._loaded: LoadedModel | None = None
         self._reads: dict[int, PromptRead] = {}
         self._parts: dict[int, list[Text]] = {}
         self._done: dict[int, Done] = {}
-
-    def of(self, model: LoadedModel) -> None:
-        self._loaded = model
-
-    @property
-    def _tokenizer(self) -> Tokenizer:
-        assert self._loaded is not None
-        return self._loaded.engine.tokenizer
 
     # --- what a format says
 

@@ -30,6 +30,8 @@ from .chat_writer import ChatWriter
 class ChatBody(StreamBody, Talk):
     """See OpenAI's reference; what is not here is refused by name."""
 
+    limit_names = ("max_completion_tokens", "max_tokens")
+
     max_tokens: int | None = Field(default=None, ge=-1)
     max_completion_tokens: int | None = Field(default=None, ge=-1)
     logprobs: bool = False
@@ -82,10 +84,6 @@ class ChatBody(StreamBody, Talk):
     @property
     def logprob_count(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else super().logprob_count
-
-    @property
-    def max_answer(self) -> int | None:
-        return self.answer_limit(self.max_completion_tokens, self.max_tokens)
 
 
 async def chat_completions(request: Request, body: ChatBody) -> ModelRequest:

@@ -26,7 +26,6 @@ from ...models.events import (
     timings,
     whole_of,
 )
-from ...models.loaded_model import LoadedModel
 from ...models.writer import Writer
 
 DONE = b"data: [DONE]\n\n"
@@ -74,17 +73,11 @@ class ChatWriter(Writer):
         self._progress, self._logprobs = progress, logprobs
         self.id = f"chatcmpl-{token_hex(12)}"
         self._created, self._model, self._usage = int(time.time()), model, usage
-        self._tokenizer: Tokenizer | None = None
         self._head = b""
         self._starts: dict[int, bytes] = {}
         self._read: PromptRead | None = None
         self._done: list[Done] = []
         self._answers: dict[int, Answered] = {}
-        self._fingerprint = ""
-
-    def of(self, model: LoadedModel) -> None:
-        """Set the model; its fingerprint is a part of the answer."""
-        self._tokenizer, self._fingerprint = model.engine.tokenizer, model.fingerprint
 
     # --- streamed
 
@@ -94,7 +87,7 @@ class ChatWriter(Writer):
             if isinstance(event, Thought):
                 kind = b"reasoning_content"
             elif event.logprobs is not None:
-                noted = to_json({"content": self._shown(event.logprobs)})
+                noted = to_json({"content": shown_logprobs(event.logprobs, self._tokenizer)})
             delta = b'{"%s":%s}' % (kind, encode_basestring(event.text).encode())
             more = self._so_far(event.so_far)
             return self._chunk(event.choice, delta, logprobs=noted, more=more)
@@ -159,22 +152,20 @@ class ChatWriter(Writer):
 
     def _common(self) -> bytes:
         if not self._head:
-            head = {
-                "id": self.id,
-                "object": "chat.completion.chunk",
-                "created": self._created,
-                "model": self._model,
-                "system_fingerprint": self._fingerprint,
-            }
-            self._head = to_json(head)[:-1] + b',"choices":'
+            self._head = to_json(self._about("chat.completion.chunk"))[:-1] + b',"choices":'
         return self._head
+
+    def _about(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self._created,
+            "model": self._model,
+            "system_fingerprint": "" if self._loaded is None else self._loaded.fingerprint,
+        }
 
     def _tail(self) -> bytes:
         return b',"usage":null}' if self._usage else b"}"
-
-    def _shown(self, noted: list[TokenLogprob]) -> list[dict[str, Any]]:
-        assert self._tokenizer is not None
-        return shown_logprobs(noted, self._tokenizer)
 
     def _so_far(self, so_far: tuple[int, float] | None) -> bytes:
         """Return the field with the times of an answer of so many tokens and seconds."""
@@ -197,11 +188,7 @@ class ChatWriter(Writer):
 
     def whole(self) -> dict[str, Any]:
         made: dict[str, Any] = {
-            "id": self.id,
-            "object": "chat.completion",
-            "created": self._created,
-            "model": self._model,
-            "system_fingerprint": self._fingerprint,
+            **self._about("chat.completion"),
             "choices": [self._choice(n) for n in sorted(self._answers)],
             "usage": usage_of([self._read], self._done),
         }
@@ -228,7 +215,7 @@ class ChatWriter(Writer):
                 for call in found.calls
             ]
         if found.logprobs or (self._logprobs and not found.calls):  # those of no token, too
-            noted = {"content": self._shown(found.logprobs)}
+            noted = {"content": shown_logprobs(found.logprobs, self._tokenizer)}
         return {
             "index": number,
             "message": message,

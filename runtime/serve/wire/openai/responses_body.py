@@ -51,6 +51,7 @@ class ResponsesBody(SamplingBody):
     """See OpenAI's reference; what is not here is refused by name."""
 
     turns: ClassVar[str] = "input"
+    limit_names = ("max_output_tokens",)
 
     input: str | list[Item] = Field(min_length=1)
     instructions: str | None = None
@@ -93,10 +94,6 @@ class ResponsesBody(SamplingBody):
             effort=self.reasoning.effort,
             notes=notes,
         )
-
-    @property
-    def max_answer(self) -> int | None:
-        return self.answer_limit(self.max_output_tokens)
 
     @property
     def logprob_count(self) -> int | None:

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic_core import to_json
 
 from ....conversation.logprobs import TokenLogprob
-from ....tokens.tokenizer import Tokenizer
 from ...http.api_error import APIError
-from ...models.loaded_model import LoadedModel
 from ..block_writer import BlockWriter, named_event
 from .chat_writer import shown_logprobs
 
@@ -80,12 +78,8 @@ class ResponsesWriter(BlockWriter):
         # Most clients show no thoughts but summaries, and these they ask for.
         if body.reasoning.summary not in (None, "none"):
             self.thought = "summary"
-        self._tokenizer: Tokenizer | None = None
         self._count = 0  # of events
         self._noted: list[dict[str, Any]] = []  # probabilities of the last item's tokens
-
-    def of(self, model: LoadedModel) -> None:
-        self._tokenizer = model.engine.tokenizer
 
     def end(self) -> bytes:
         response = self.whole()
@@ -182,7 +176,6 @@ class ResponsesWriter(BlockWriter):
         if self._open == "text":
             noted: list[dict[str, Any]] = []
             if logprobs is not None:
-                assert self._tokenizer is not None
                 noted = shown_logprobs(logprobs, self._tokenizer)
             self._noted += noted
             more = b',"logprobs":' + to_json(noted)
