@@ -43,7 +43,6 @@ class Guard:
         self._origins = {*settings.origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
         if scope["type"] == "http":
             try:
                 scope[NAMESPACE] = self._check(scope)

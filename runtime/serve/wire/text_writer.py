@@ -54,7 +54,6 @@ class TextWriter(Writer):
             self._done[event.choice] = event
 
     def _text(self, choice: int) -> str:
-        """Return the text of an answer so far."""
         return "".join(part.text for part in self._parts.get(choice, ()))
 
     def _read(self, choice: int) -> PromptRead | None:

@@ -142,7 +142,6 @@ class NativeWriter(TextWriter):
         return made[0] if len(made) == 1 else made
 
     def _answer(self, choice: int) -> dict[str, Any]:
-        """Return one of the answers."""
         read, done, body = self._read(choice), self._done[choice], self._body
         assert read is not None
         parts, text = self._parts.get(choice, []), self._text(choice)

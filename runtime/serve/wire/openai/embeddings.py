@@ -124,7 +124,6 @@ class EmbeddingWork(Writer):
         )
 
     def _way(self, engine: Engine) -> Pooling:
-        """Return how vectors are made."""
         embedder, body = engine.embedder, self._body
         try:
             way = embedder.pooling_of(self._settings.pooling)
