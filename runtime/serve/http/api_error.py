@@ -117,16 +117,21 @@ def unsupported(param: str, where: str = "by this server") -> APIError:
     return APIError(message, param=param, code="unsupported_parameter")
 
 
-def busy(message: str, *, status: int = 503, wait_s: float = 1.0) -> APIError:
-    """Return the refusal of a request that may be sent again later."""
-    kind, code = (
-        ("rate_limit_error", "rate_limit_exceeded")
-        if status == 429
-        else ("server_error", "unavailable")
-    )
+def busy(
+    message: str,
+    *,
+    status: int = 503,
+    wait_s: float = 1.0,
+    param: str | None = None,
+    code: str = "unavailable",
+) -> APIError:
+    """Return the refusal of a request that may be sent again later; 429: of one too many."""
+    kind = "server_error"
+    if status == 429:
+        kind, code = "rate_limit_error", "rate_limit_exceeded"
     # Clients of OpenAI's give up where they are to wait for longer than two minutes.
     headers = {"Retry-After": str(min(120, max(1, math.ceil(wait_s))))}
-    return APIError(message, status=status, code=code, type=kind, headers=headers)
+    return APIError(message, status=status, param=param, code=code, type=kind, headers=headers)
 
 
 def too_long(
@@ -169,9 +174,7 @@ def as_api_error(error: BaseException, request_id: str = "") -> APIError:
     if isinstance(error, PassCancelledError):
         return busy("the server stopped the request")
     if isinstance(error, ModelError):  # its file was changed in place: it is loaded anew soon
-        refused = busy(str(error), wait_s=10)
-        refused.code = "model_error"
-        return refused
+        return busy(str(error), wait_s=10, code="model_error")
     if isinstance(error, MemoryError):
         return busy("the server has too little memory for this request")
     of_it = f" {request_id}" if request_id else ""

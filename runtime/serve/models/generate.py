@@ -106,7 +106,7 @@ class Recorder:
     request_id: str = ""
 
     def phase_ended(self, session: Session, choice: int) -> None:
-        """Record the session's last phase; see `Session.last_phase`."""
+        """Record the session's last phase, in its thread; see `Session.last_phase`."""
 
     def reading(self, computed: int, seconds: float) -> None:
         """Record how many tokens of the prompt are computed, in seconds since its start."""

@@ -7,7 +7,7 @@ import copy
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,10 +31,7 @@ from .loaded_model import FileState, LoadedModel, file_state, read_public
 
 Load = Callable[[str], Engine]
 
-LASTING = (
-    *(ModelError, SettingError, TargetError, CompileError, TemplateError),
-    ContextOverflowError,
-)
+LASTING = (ModelError, SettingError, TargetError, CompileError, TemplateError, ContextOverflowError)
 """Why a model cannot be loaded, where trying again later is of no use."""
 LOOK_AGAIN_S = 0.05  # for the end of those that use what is to be replaced
 
@@ -49,8 +46,10 @@ class Watcher(Protocol):
         """Drop an engine that has computed for the last time."""
 
 
-def _not_found(message: str) -> APIError:
-    return APIError(message, status=404, param="model", code="model_not_found")
+def _not_found(
+    message: str, code: str = "model_not_found", headers: Mapping[str, str] | None = None
+) -> APIError:
+    return APIError(message, status=404, param="model", code=code, headers=headers or {})
 
 
 class Models:
@@ -214,16 +213,8 @@ class Models:
         message = f"the model {entry.name} could not be loaded: {error}"
         if isinstance(error, LASTING):
             # No client asks again by itself after this.
-            return APIError(
-                message,
-                status=404,
-                param="model",
-                code="model_not_loaded",
-                headers={"x-should-retry": "false"},
-            )
-        refused = busy(message, wait_s=30)
-        refused.param, refused.code = "model", "model_not_loaded"
-        return refused
+            return _not_found(message, "model_not_loaded", {"x-should-retry": "false"})
+        return busy(message, wait_s=30, param="model", code="model_not_loaded")
 
     def _read(self, entry: Entry) -> tuple[LoadedModel, FileState | None, float]:
         """Load the model of an entry; return it, the state of its files and the seconds."""

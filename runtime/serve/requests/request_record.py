@@ -119,21 +119,18 @@ class RequestRecord(Recorder):
             self.cancelled = len(self.done) < wanted
 
     def reading(self, computed: int, seconds: float) -> None:
-        """Record how many tokens of the prompt are computed, in seconds since its start."""
         more, now = computed - self._computed, time.perf_counter()
         if more > 0:
             self.meters.prompt.add(more, now - max(self._computed_at, now - seconds))
             self._computed, self._computed_at = computed, now
 
     def wrote(self, choice: int, tokens: int, seconds: float) -> None:
-        """Record how many tokens an answer has, after so many seconds."""
         before, _ = self.written.get(choice, (0, 0.0))
         self.written[choice] = tokens, seconds
         if tokens > before:
             self.meters.generation.add(tokens - before)
 
     def phase_ended(self, session: Session, choice: int) -> None:
-        """Record the last phase of a session, in the session's thread."""
         if session.last_phase is None:
             return
         self.context, self.speculative = session.context, session.phases.drafting.settings.as_dict()

@@ -238,9 +238,8 @@ class Service:
     def __init__(self, settings: ServerSettings, models: Models, metrics: Metrics) -> None:
         self.settings, self.models, self.metrics = settings, models, metrics
         self.traces = RequestTraces(settings.trace, settings.trace_folder, settings.trace_bytes)
-        self.telemetry: Telemetry | None = None
-        if settings.otlp is not None:
-            self.telemetry = Telemetry(settings.otlp, content=settings.otlp_content)
+        url, content = settings.otlp, settings.otlp_content
+        self.telemetry = Telemetry(url, content=content) if url else None
         self.mailbox = Mailbox()
         self.running = True
         self.began = time.time()
@@ -255,12 +254,10 @@ class Service:
         self._jobs: set[Job] = set()
         self._lock = threading.Lock()
         self._askers, self._asking = anyio.CapacityLimiter(parallel), 0
-        self.telemetry_metrics: TelemetryMetrics | None = None
-        if settings.otlp_metrics is not None:
-            url, period_s = settings.otlp_metrics, settings.otlp_period_s
-            self.telemetry_metrics = TelemetryMetrics(
-                url, period_s, metrics.registry, lambda: self.load
-            )
+        url, period_s = settings.otlp_metrics, settings.otlp_period_s
+        self.telemetry_metrics = (
+            TelemetryMetrics(url, period_s, metrics.registry, lambda: self.load) if url else None
+        )
 
     @property
     def load(self) -> tuple[int, int]:
