@@ -22,7 +22,7 @@ from ..models.loaded_model import LoadedModel
 from ..models.prompts import Prompt
 from ..settings import Limits
 from .body import Body
-from .tools import check_size
+from .tools import schema_of
 
 Bias = float | Literal[False]
 """Of a token's logit; False forbids it."""
@@ -351,8 +351,7 @@ class StreamBody(SamplingBody):
             return self.grammar or None
         if self.grammar:
             raise APIError("give either json_schema or grammar", param="json_schema")
-        check_size(self.json_schema, "json_schema", limits)
-        return self.json_schema or {"type": "object"}
+        return schema_of(self.json_schema, "json_schema", limits)
 
     @property
     def wants_usage(self) -> bool:

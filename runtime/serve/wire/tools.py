@@ -57,6 +57,12 @@ def check_size(schema: Any, where: str, limits: Limits) -> None:
         )
 
 
+def schema_of(given: dict[str, Any] | None, where: str, limits: Limits) -> dict[str, Any]:
+    """Return the schema of an answer: any object where it is empty; raises as `check_size`."""
+    check_size(given or {}, where, limits)
+    return given or {"type": "object"}
+
+
 class Offered(NamedTuple):
     """A tool of a request, in whatever format it came."""
 

@@ -27,7 +27,7 @@ from ..block_writer import BlockWriter, named_event
 from ..body import Body
 from ..messages import Content, Lenient
 from ..sampling_body import stops_of
-from ..tools import check_choice, check_size, tools_of
+from ..tools import check_choice, schema_of, tools_of
 from .blocks import (
     BlocksMessage,
     ToolChoice,
@@ -108,9 +108,8 @@ class CountBody(Body):
         calls, call_of = choice_of(choice)
         check_choice(calls, call_of, tools)
         output = None
-        if self.output_config.format is not None:
-            output = self.output_config.format.schema_ or {"type": "object"}
-            check_size(output, "output_config.format.schema", limits)
+        if (form := self.output_config.format) is not None:
+            output = schema_of(form.schema_, "output_config.format.schema", limits)
         return Conversation(
             messages_of(self.system, self.messages),
             tools,
