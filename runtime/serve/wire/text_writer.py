@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..models.events import Done, Event, PromptProgress, PromptRead, Text, timings, whole_of
+from ..models.events import (
+    Done,
+    Event,
+    PromptProgress,
+    PromptRead,
+    Text,
+    progress_of,
+    timings,
+    whole_of,
+)
 from ..models.writer import Writer
 
 
@@ -24,7 +33,7 @@ class TextWriter(Writer):
 
     # --- what a format says
 
-    def _progress_event(self, progress: PromptProgress) -> bytes:
+    def _chunk(self, choice: int, text: str, more: dict[str, Any]) -> bytes:
         raise NotImplementedError
 
     def _text_event(self, text: Text) -> bytes:
@@ -37,10 +46,10 @@ class TextWriter(Writer):
 
     def stream(self, event: Event) -> bytes:
         self.add(event)
-        if isinstance(event, PromptProgress):
-            return self._progress_event(event)
         if isinstance(event, PromptRead) and self._progress:
-            return self._progress_event(whole_of(event))
+            event = whole_of(event)
+        if isinstance(event, PromptProgress):
+            return self._chunk(event.choice, "", {"prompt_progress": progress_of(event)})
         if isinstance(event, Text):
             return self._text_event(event)
         return self._done_event(event) if isinstance(event, Done) else b""
