@@ -159,7 +159,8 @@ def _agent_request(
             max_tokens=body.max_answer,
             **settings.agent_options,
         )
-        session = generation.track(generation.track(agent).session)
+        generation.track(agent)
+        session = generation.track(agent.session)
         # Before anything is computed: other keys do not find what this one reads.
         session.sequence.namespace = generation.namespace
         if history:
