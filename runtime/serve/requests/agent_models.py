@@ -129,16 +129,17 @@ def _agent_request(
     for name in (*UNSUPPORTED, *held):
         if held.get(name) is not None or (name in given and name not in held):
             raise unsupported(name, "by agents")
-    *before, question = conversation.messages or [None]
-    if question is None or question.role != "user" or not question.content.strip():
+    messages = conversation.messages
+    if not messages or messages[-1].role != "user" or not messages[-1].content.strip():
         raise APIError("the last message must be the user's question", param="messages")
-    if any(message.role == "tool" or message.calls for message in before if message):
+    *before, question = messages
+    if any(message.role == "tool" or message.calls for message in before):
         raise APIError("messages to an agent cannot contain its own tool calls", param="messages")
     tools = ToolSet(FileTools(folder))
-    system = "\n\n".join(m.content for m in before if m and m.role == "system")
+    system = "\n\n".join(m.content for m in before if m.role == "system")
     system = system or system_prompt(tools)
     thinking = conversation.thinking_tokens
-    history = [without_notes(m) for m in before if m and m.role != "system"]
+    history = [without_notes(m) for m in before if m.role != "system"]
 
     def work(generation: Generation, engine: Engine) -> None:
         trace: Path | bool = False
@@ -178,8 +179,8 @@ def _agent_request(
 
     # What it will read first; so its turn and its deadline are known as those of others.
     instructions = [Message("system", system)] if system else []
-    messages = [*instructions, *history, question]
-    prompt = model.prompts.prompt(Conversation(messages, tools.schemas()))
+    read = [*instructions, *history, question]
+    prompt = model.prompts.prompt(Conversation(read, tools.schemas()))
     turn = TurnRequest(sampling, limits=Limits(body.max_answer))
     return GenerationRequest(Prompt(prompt.ids), turn, by=work)
 
