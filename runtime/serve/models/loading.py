@@ -363,10 +363,6 @@ class Models:
         """Return the models that are loaded now."""
         return [e.model for e in self._entries.values() if e.model is not None]
 
-    def listing(self) -> list[dict[str, Any]]:
-        """Return what ``/v1/models`` says of them."""
-        return [self.describe(name) for name in self._entries]
-
     def describe(self, name: str) -> dict[str, Any]:
         """Return what ``/v1/models/NAME`` says."""
         found: dict[str, Any] = {
