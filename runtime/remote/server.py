@@ -53,10 +53,11 @@ class Server:
                 "api_key must be printable ASCII, not empty, without spaces around it: it is sent "
                 "in a header. Leave it out (None) where the server wants none"
             )
-        host = name if port is None else f"{name}:{port}"
+        host = f"[{name}]" if ":" in name else name
+        host = host if port is None else f"{host}:{port}"
         if parts.username is not None:
             raise EngineError("give the key as api_key, not in the URL")
-        self.url = urlunsplit((parts.scheme, _bracketed(host, name), "", "", ""))
+        self.url = urlunsplit((parts.scheme, host, "", "", ""))
         self.url += parts.path.rstrip("/")
         self._query = f"?{parts.query}" if parts.query else ""
         _check_client_takes(self.address("/chat/completions"))
@@ -123,7 +124,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-def _bracketed(host: str, name: str) -> str:
-    return host.replace(name, f"[{name}]", 1) if ":" in name else host
