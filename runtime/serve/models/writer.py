@@ -31,6 +31,7 @@ class Writer(Protocol):
 
     def stream(self, event: Event) -> bytes:
         """Return the events of a stream that one of ours becomes; empty: none."""
+        ...
 
     def end(self) -> bytes:
         """Return what ends the stream, when all went well."""
@@ -53,3 +54,4 @@ class Writer(Protocol):
 
     def whole(self) -> dict[str, Any] | list[dict[str, Any]] | bytes:
         """Return the answer that is not streamed; bytes are JSON already."""
+        ...

@@ -69,6 +69,7 @@ class ChatRequest(Protocol):
     @property
     def fields_set(self) -> set[str]:
         """Names of the parameters that are given."""
+        ...
 
     @property
     def ping_s(self) -> float | None:
@@ -84,14 +85,17 @@ class ChatRequest(Protocol):
         Raises:
             APIError: a parameter contradicts another one.
         """
+        ...
 
     def sampling(self, tokenizer: Tokenizer, /) -> Sampling:
         """Return the settings of decodes."""
+        ...
 
     def request_for(
         self, prompt: Prompt, model: LoadedModel, limits: ServerLimits
     ) -> GenerationRequest:
         """Return the request to the engine for one prompt."""
+        ...
 
 
 def chat_request(
