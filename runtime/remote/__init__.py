@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .engine import RemoteEngine, RemoteModel
+from .engine import RemoteEngine
 
-__all__ = ["RemoteEngine", "RemoteModel"]
+__all__ = ["RemoteEngine"]

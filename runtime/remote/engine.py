@@ -5,27 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...arguments import check_whole
+from ...arguments import Closing, check_whole, without_surrogates
 from ...errors import EngineError, ModelError, SettingError
+from ...traces.records import ModelRecord
 from .server import CONNECT, SILENCE, Server
 
 CONTEXT = 32768  # tokens, the default: servers have no common way to report it
 TRIES = 4  # times that a request is sent while the server is busy or away
-
-
-@dataclass(frozen=True)
-class RemoteModel:
-    """What is known of a remote model, under the names of a local one."""
-
-    name: str
-    path: str
-    """Address of the server."""
-    architecture: str = ""
-    quant: str = ""
-    parameters: int = 0
-    sha256: str = ""
-    n_layers: int = 0
-    context_length: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,7 +26,7 @@ class RemoteMachine:
         return {}
 
 
-class RemoteEngine:
+class RemoteEngine(Closing):
     """A model behind ``POST {base_url}/chat/completions``, streamed.
 
         agent = Agent(RemoteEngine("http://localhost:8080/v1"), workspace="notes")
@@ -75,7 +61,7 @@ class RemoteEngine:
     ) -> None:
         self.server = Server(base_url, api_key, silence)
         self.base_url = self.server.url
-        if model is not None and not (isinstance(model, str) and _is_text(model)):
+        if not (model is None or (isinstance(model, str) and without_surrogates(model) == model)):
             raise SettingError("model must be a string")
         check_whole(context, "context", SettingError, 1)
         check_whole(tries, "tries", SettingError, 1)
@@ -84,16 +70,10 @@ class RemoteEngine:
         self.refused: set[str] = set()  # parameters that the server has refused
         self.target, self.threads, self.kv = "remote", 0, ""
         self.machine = RemoteMachine()
-        self.model = RemoteModel(model or self._first_model(), self.base_url)
+        self.model = ModelRecord(name=model or self._first_model(), path=self.base_url)
 
     def close(self) -> None:
         """Do nothing: no connection outlives a request."""
-
-    def __enter__(self) -> RemoteEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"RemoteEngine({self.base_url!r}, model={self.model.name!r})"
@@ -118,15 +98,6 @@ class RemoteEngine:
         models = answer.get("data") if isinstance(answer, dict) else None
         for one in models if isinstance(models, list) else ():
             name = one.get("id") if isinstance(one, dict) else None
-            if isinstance(name, str) and _is_text(name):
+            if isinstance(name, str) and without_surrogates(name) == name:
                 return name
         raise ModelError(f"{self.base_url} lists no model; name one (model=…)")
-
-
-def _is_text(value: str) -> bool:
-    """Return whether a text has no lone surrogate."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -13,7 +13,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import interrupts
@@ -149,7 +149,9 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
         EngineError: it cannot be had, or is no JSON.
     """
 
-    async def get() -> Any:
+    answers: list[Any] = []
+
+    async def get() -> None:
         async with (
             _network_errors(server, timeout),
             server.client(timeout=timeout) as client,
@@ -159,35 +161,29 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
             if response.status_code >= 300:
                 raise _status_error(server, response, body)
             try:
-                return json.loads(body)
+                answers.append(json.loads(body))
             except (ValueError, RecursionError):
                 raise EngineError(f"{server.url}{path} does not answer with JSON") from None
 
-    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    async def work() -> None:
-        try:
-            answers.put(await asyncio.wait_for(get(), MAX_FETCH))
-        except TimeoutError:
+    failures: list[BaseException | None] = []
+    _Worker(asyncio.wait_for(get(), MAX_FETCH), failures.append).join()
+    match failures:
+        case [TimeoutError()]:
             message = f"{server.url}{path} has not come to its end in {MAX_FETCH:g} seconds"
             raise EngineError(message) from None
-
-    failures: list[BaseException | None] = []
-    worker = _Worker(work(), failures.append)
-    worker.join()
-    if failures and failures[0] is not None:
-        raise failures[0]
-    return answers.get_nowait()
+        case [BaseException() as error]:
+            raise error
+    return answers[0]
 
 
 class _Worker:
     """Runs a coroutine in a thread of its own; reports how it ended."""
 
     def __init__(
-        self, work: Awaitable[None], ended: Callable[[BaseException | None], None]
+        self, work: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]
     ) -> None:
         self._loop = asyncio.new_event_loop()
-        self._task = self._loop.create_task(_awaited(work))
+        self._task = self._loop.create_task(work)
         self._ended = ended
         self._thread = threading.Thread(target=self._run, name="remote", daemon=True)
         interrupts.start(self._thread)
@@ -211,10 +207,6 @@ class _Worker:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
             self._ended(error)
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work
 
 
 @contextlib.asynccontextmanager

@@ -53,10 +53,11 @@ class Server:
                 "api_key must be printable ASCII, not empty, without spaces around it: it is sent "
                 "in a header. Leave it out (None) where the server wants none"
             )
-        host = name if port is None else f"{name}:{port}"
+        host = f"[{name}]" if ":" in name else name
+        host = host if port is None else f"{host}:{port}"
         if parts.username is not None:
             raise EngineError("give the key as api_key, not in the URL")
-        self.url = urlunsplit((parts.scheme, _bracketed(host, name), "", "", ""))
+        self.url = urlunsplit((parts.scheme, host, "", "", ""))
         self.url += parts.path.rstrip("/")
         self._query = f"?{parts.query}" if parts.query else ""
         _check_client_takes(self.address("/chat/completions"))
@@ -73,17 +74,6 @@ class Server:
         """Return an HTTP client of this server; local addresses bypass a proxy."""
         import httpx
 
-        try:
-            return self._client(timeout)
-        except (ImportError, ValueError, httpx.InvalidURL) as error:
-            raise SettingError(
-                f"the environment's proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) cannot be "
-                f"used for {self.url}: {error}"
-            ) from None
-
-    def _client(self, timeout: float | None) -> httpx.AsyncClient:
-        import httpx
-
         headers = {"User-Agent": "triplepoint"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -95,12 +85,18 @@ class Server:
                     "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read: "
                     f"{error}"
                 ) from None
-        return httpx.AsyncClient(
-            headers=headers,
-            timeout=httpx.Timeout(timeout or self.silence, connect=CONNECT),
-            trust_env=not self.is_local,
-            verify=False if self._certificates is None else self._certificates,  # http: none
-        )
+        try:
+            return httpx.AsyncClient(
+                headers=headers,
+                timeout=httpx.Timeout(timeout or self.silence, connect=CONNECT),
+                trust_env=not self.is_local,
+                verify=False if self._certificates is None else self._certificates,  # http: none
+            )
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            raise SettingError(
+                f"the environment's proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) cannot be "
+                f"used for {self.url}: {error}"
+            ) from None
 
 
 def _check_client_takes(address: str) -> None:
@@ -128,7 +124,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-def _bracketed(host: str, name: str) -> str:
-    return host.replace(name, f"[{name}]", 1) if ":" in name else host

@@ -139,7 +139,9 @@ class ServerSettings:
         for url, path in ((self.otlp, "traces"), (self.otlp_metrics, "metrics")):
             if url is not None and not re.match(r"https?://[^/\s]", url):
                 raise SettingError(f"{url!r} is not a URL such as http://127.0.0.1:4318/v1/{path}")
-        self._check_agents()
+        for name, folder in self.agents.items():
+            if not folder.is_dir():
+                raise SettingError(f"the folder of {name}, {folder}, does not exist")
         check_whole(self.trace_bytes, "trace_bytes", SettingError, 1)
         for key in (*self.keys, *self.operator_keys):
             if not (key and key.isascii() and key.isprintable() and " " not in key):
@@ -164,11 +166,6 @@ class ServerSettings:
                 f"other machines can reach {self.host}, so the server needs a key: give "
                 "--api-key, or listen on 127.0.0.1"
             )
-
-    def _check_agents(self) -> None:
-        for name, folder in self.agents.items():
-            if not folder.is_dir():
-                raise SettingError(f"the folder of {name}, {folder}, does not exist")
 
     def _check_names(self) -> None:
         served, default = [*self.models, *self.agents], self.default_model

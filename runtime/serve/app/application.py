@@ -80,8 +80,7 @@ def build_app(
     """Build the application; its `state.service` is there while it runs.
 
     Args:
-        settings: of the server.
-        load: loads a model by what `ServerSettings.models` says of it.
+        settings, load: see `Models`.
         hopeless: hears at the start why no model can be loaded, where none can.
 
     Raises:
@@ -129,11 +128,7 @@ def build_app(
 
 
 def _check(settings: ServerSettings) -> None:
-    """Refuse settings of engines and agents that make no sense, before any is made.
-
-    Raises:
-        SettingError: see above.
-    """
+    """Raise `SettingError` for settings of engines and agents that make no sense."""
     if settings.pooling is not None and settings.pooling not in POOLINGS:
         known = ", ".join(POOLINGS)
         raise SettingError(f"pooling must be one of {known}, not {settings.pooling!r}")

@@ -52,13 +52,7 @@ async def openapi(request: Request) -> JSONResponse:
 
 
 def describe(routes: list[DescribedRoute], version: str, keyed: AbstractSet[str]) -> dict[str, Any]:
-    """Describe routes in OpenAPI 3.1.
-
-    Args:
-        routes: all of them.
-        version: of the program.
-        keyed: the paths that want a key.
-    """
+    """Describe routes in OpenAPI 3.1; `keyed` are the paths that want a key."""
     bodies = sorted({r.body for r in routes if r.body is not None}, key=lambda one: one.__name__)
     names, schemas = models_json_schema(
         [(one, "validation") for one in bodies], ref_template="#/components/schemas/{model}"
@@ -97,10 +91,8 @@ def _operation(
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     streams = "stream" in getattr(route.body, "model_fields", {})
     streams = streams and not path.endswith("/input_tokens")
-    kinds = {
-        "/": ["text/html"],
-        "/metrics": ["text/plain"],
-    }.get(path, ["application/json", *["text/event-stream"] * streams])
+    usual = ["application/json", *["text/event-stream"] * streams]
+    kinds = {"/": ["text/html"], "/metrics": ["text/plain"]}.get(path, usual)
     summary = (route.endpoint.__doc__ or "").partition("\n")[0]
     made: dict[str, Any] = {
         "summary": summary,
@@ -113,25 +105,26 @@ def _operation(
     if method == "POST":
         content = {"application/json": {"schema": body}}
         made["requestBody"] = {"required": True, "content": content}
-    names = list(route.param_convertors)
-    if names:
-        made["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in names
-        ]
-    if path in _QUERIES:
-        made.setdefault("parameters", []).extend(_QUERIES[path])
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": _TEXT}
+        for name in route.param_convertors
+    ]
+    queries = _QUERIES.get(path, {}).items()
+    found += [{"name": name, "in": "query", "schema": schema} for name, schema in queries]
+    if found:
+        made["parameters"] = found
     return made
 
 
-_QUERIES = {
-    "/v1/responses/{name}/input_items": [
-        {"name": "order", "in": "query", "schema": {"enum": ["asc", "desc"]}},
-        {"name": "limit", "in": "query", "schema": {"type": "integer"}},
-        {"name": "after", "in": "query", "schema": {"type": "string"}},
-    ],
-    "/v1/responses/{name}": [{"name": "stream", "in": "query", "schema": {"type": "string"}}],
-    "/props": [{"name": "model", "in": "query", "schema": {"type": "string"}}],
-    "/slots": [{"name": "fail_on_no_slot", "in": "query", "schema": {"type": "string"}}],
+_TEXT = {"type": "string"}
+_QUERIES: dict[str, dict[str, Any]] = {
+    "/v1/responses/{name}/input_items": {
+        "order": {"enum": ["asc", "desc"]},
+        "limit": {"type": "integer"},
+        "after": _TEXT,
+    },
+    "/v1/responses/{name}": {"stream": _TEXT},
+    "/props": {"model": _TEXT},
+    "/slots": {"fail_on_no_slot": _TEXT},
 }
 _IDENTIFIER = str.maketrans(dict.fromkeys("/-.{}", "_"))

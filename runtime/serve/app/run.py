@@ -18,6 +18,8 @@ from ..settings import ServerSettings
 if TYPE_CHECKING:
     from ..requests.service import Service
 
+EXTRA = ("uvicorn", "starlette", "anyio", "httptools")  # packages of the extra `serve`
+
 
 def serve(
     settings: ServerSettings, load: Load, started: Callable[[str], None] | None = None
@@ -27,8 +29,7 @@ def serve(
     A third one ends the process at once, whatever it waits for.
 
     Args:
-        settings: of the server.
-        load: loads a model by what `ServerSettings.models` says of it.
+        settings, load: see `Models`.
         started: hears the address once the port is open.
 
     Raises:
@@ -43,16 +44,10 @@ def serve(
         from ..http.protocol import BoundedProtocol, make_room
         from .application import build_app
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in (
-            "uvicorn",
-            "starlette",
-            "anyio",
-            "httptools",
-        ):
+        if (error.name or "").partition(".")[0] not in EXTRA:
             raise
-        raise SettingError(
-            f"a server needs starlette and uvicorn: {pip_install('serve')}"
-        ) from None
+        message = f"a server needs starlette and uvicorn: {pip_install('serve')}"
+        raise SettingError(message) from None
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:

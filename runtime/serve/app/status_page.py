@@ -70,18 +70,7 @@ def _lane(record: RequestRecord) -> dict[str, Any]:
         "started": None if started is None else _unix(record, started),
         "ended": None if ended is None else _unix(record, ended),
         "tokens": record.tokens,
-        "phases": [
-            {
-                "choice": span.choice,
-                "regime": span.regime,
-                "bound": span.bound,
-                "contended": span.contended,
-                "start": span.ended - span.seconds,
-                "end": span.ended,
-                "tokens": span.tokens,
-            }
-            for span in list(record.spans)
-        ],
+        "phases": list(record.spans),
     }
 
 

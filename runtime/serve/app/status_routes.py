@@ -39,8 +39,8 @@ async def list_models(request: Request) -> JSONResponse:
     """List the models; for Anthropic's client in its form."""
     service: Service = request.app.state.service
     models = service.models
-    agents = [{**models.describe(models.default), "id": n} for n in service.settings.agents]
-    found = [*models.listing(), *agents]
+    found = [models.describe(name) for name in models.names]
+    found += [{**models.describe(models.default), "id": name} for name in service.settings.agents]
     if by_anthropic(request.headers):
         ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]}
         data = [_as_anthropic(one) for one in found]

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from ....errors import (
@@ -39,37 +40,27 @@ _ANTHROPIC = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class APIError(Exception):
-    """A request that is refused or has failed.
+    """A request that is refused or has failed."""
 
-    Attributes:
-        status: of the HTTP response.
-        message: what is wrong, for a person.
-        param: the parameter that it is about, as a path such as ``messages[2].content``.
-        code: a word for programs.
-        type: the kind of error, in OpenAI's words.
-        headers: of the response.
-        overflow: tokens of a prompt that is too long, and of the context.
-        details: what Anthropic's clients look for in the error object.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int = 400,
-        param: str | None = None,
-        code: str | None = None,
-        type: str = "invalid_request_error",
-        headers: Mapping[str, str] | None = None,
-        overflow: tuple[int, int] | None = None,
-        details: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.message, self.status, self.param = message, status, param
-        self.code, self.type = code, type
-        self.headers, self.overflow = dict(headers or {}), overflow
-        self.details = details
+    message: str
+    """What is wrong, for a person."""
+    _: KW_ONLY
+    status: int = 400
+    """Of the HTTP response."""
+    param: str | None = None
+    """The parameter that it is about, as a path such as ``messages[2].content``."""
+    code: str | None = None
+    """A word for programs."""
+    type: str = "invalid_request_error"
+    """The kind of error, in OpenAI's words."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of the response."""
+    overflow: tuple[int, int] | None = None
+    """Tokens of a prompt that is too long, and of the context."""
+    details: Mapping[str, Any] | None = None
+    """What Anthropic's clients look for in the error object."""
 
     def body(self) -> dict[str, Any]:
         """Return the object that is sent."""
@@ -90,12 +81,12 @@ class APIError(Exception):
             path: of the request.
             anthropic: it is Anthropic's client that asks, whatever the path.
         """
-        if path.startswith(("/v1/responses", "/responses")):
-            error = self.body()["error"]
-            return {"error": {**error, "param": _RESPONSES.get(self.param or "", self.param)}}
-        if not (anthropic or path.startswith(_ANTHROPIC_PATH)):
-            return self.body()
         error = self.body()["error"]
+        if path.startswith(("/v1/responses", "/responses")):
+            error["param"] = _RESPONSES.get(self.param or "", self.param)
+            return {"error": error}
+        if not (anthropic or path.startswith(_ANTHROPIC_PATH)):
+            return {"error": error}
         error["type"] = _ANTHROPIC.get(self.status, "invalid_request_error")
         error["param"] = _MESSAGES.get(self.param or "", self.param)
         if self.overflow is not None:  # Claude Code looks for these words
@@ -126,16 +117,21 @@ def unsupported(param: str, where: str = "by this server") -> APIError:
     return APIError(message, param=param, code="unsupported_parameter")
 
 
-def busy(message: str, *, status: int = 503, wait_s: float = 1.0) -> APIError:
-    """Return the refusal of a request that may be sent again later."""
-    kind, code = (
-        ("rate_limit_error", "rate_limit_exceeded")
-        if status == 429
-        else ("server_error", "unavailable")
-    )
+def busy(
+    message: str,
+    *,
+    status: int = 503,
+    wait_s: float = 1.0,
+    param: str | None = None,
+    code: str = "unavailable",
+) -> APIError:
+    """Return the refusal of a request that may be sent again later; 429: of one too many."""
+    kind = "server_error"
+    if status == 429:
+        kind, code = "rate_limit_error", "rate_limit_exceeded"
     # Clients of OpenAI's give up where they are to wait for longer than two minutes.
     headers = {"Retry-After": str(min(120, max(1, math.ceil(wait_s))))}
-    return APIError(message, status=status, code=code, type=kind, headers=headers)
+    return APIError(message, status=status, param=param, code=code, type=kind, headers=headers)
 
 
 def too_long(
@@ -178,9 +174,7 @@ def as_api_error(error: BaseException, request_id: str = "") -> APIError:
     if isinstance(error, PassCancelledError):
         return busy("the server stopped the request")
     if isinstance(error, ModelError):  # its file was changed in place: it is loaded anew soon
-        refused = busy(str(error), wait_s=10)
-        refused.code = "model_error"
-        return refused
+        return busy(str(error), wait_s=10, code="model_error")
     if isinstance(error, MemoryError):
         return busy("the server has too little memory for this request")
     of_it = f" {request_id}" if request_id else ""

@@ -43,11 +43,9 @@ class Guard:
         self._origins = {*settings.origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
         if scope["type"] == "http":
             try:
-                own = self._check(scope)
-                scope[NAMESPACE] = own
+                scope[NAMESPACE] = self._check(scope)
             except APIError as error:
                 await error_response(error, scope)(scope, receive, send)
                 return
@@ -56,11 +54,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> str:
-        """Check a request; return the namespace of its key, "" without one.
-
-        Raises:
-            APIError: see above.
-        """
+        """Return the namespace of the key of a request, "" without one; raise what refuses it."""
         headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
         host = headers.get("host", "")
         # Health checks of HTTP/1.0 name no host; browsers, which pages redirect, always do.
@@ -68,20 +62,16 @@ class Guard:
         # A page that was redirected here has no key.
         if self._open and not nameless and not self._known(host):
             name = (hostname(host) or host)[:100]
-            raise APIError(
+            raise _denied(
                 f"this server does not accept the host name {name!r}; allow it with --allow-host",
-                status=403,
-                code="host_not_allowed",
-                type="permission_error",
+                "host_not_allowed",
             )
         origin = headers.get("origin")
         if origin is not None and not self._from_here(origin.lower(), host.lower()):
-            raise APIError(
+            raise _denied(
                 f"this server does not accept requests from {origin[:100]!r}; allow it with "
                 "--allow-origin",
-                status=403,
-                code="origin_not_allowed",
-                type="permission_error",
+                "origin_not_allowed",
             )
         preflight = method == "OPTIONS" and origin is not None
         operator = path in OPERATOR and bool(self._operators)
@@ -105,12 +95,8 @@ class Guard:
                 headers={"WWW-Authenticate": "Bearer"},
             )
         if operator and mine not in self._operators:
-            raise APIError(
-                "this key cannot see the requests of others; use an operator key",
-                status=403,
-                code="operator_only",
-                type="permission_error",
-            )
+            message = "this key cannot see the requests of others; use an operator key"
+            raise _denied(message, "operator_only")
         return self._namespaces[same.index(True)]
 
     def _known(self, host: str) -> bool:
@@ -128,6 +114,10 @@ class Guard:
         return origin in self._origins or (
             urlsplit(origin).scheme in ("http", "https") and origin.partition("://")[2] == host
         )
+
+
+def _denied(message: str, code: str) -> APIError:
+    return APIError(message, status=403, code=code, type="permission_error")
 
 
 def _unnamed(key: str) -> str:

@@ -20,13 +20,9 @@ _KNOWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:=+/-]{0,127}")  # of a client or a
 
 
 def identified(scope: Scope, send: Send) -> Send:
-    """Give a request its identifier, that of its client if it has one.
+    """Give a request its identifier, that of its client if it has one, in its scope.
 
     Returns a `send` that adds it to the answer, with the notes to the request.
-
-    Args:
-        scope: of the request; the identifier is put there.
-        send: of the request.
     """
     headers = Headers(scope=scope)
     given = headers.get("x-request-id", "")

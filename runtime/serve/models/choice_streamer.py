@@ -22,9 +22,6 @@ class ChoiceStreamer:
     """Makes events of what a reader gives.
 
     Args:
-        emit: is given the events.
-        reader: of the answer.
-        choice: its number.
         recorder: of probabilities, where they are wanted.
         pieces: whether to emit calls while they are written.
         ids: whether texts come with their tokens.

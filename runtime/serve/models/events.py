@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from ...conversation.logprobs import TokenLogprob
@@ -129,13 +129,33 @@ Event: TypeAlias = (
 )
 
 
+@dataclass(slots=True)
+class Answered:
+    """What one answer contains so far."""
+
+    text: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    thinking: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    done: Done | None = None
+
+    def add(self, event: Event) -> None:
+        """Add what an event of this answer brings."""
+        if isinstance(event, Text):
+            self.text.append(event.text)
+            self.logprobs += event.logprobs or ()
+        elif isinstance(event, Thought):
+            self.thinking.append(event.text)
+        elif isinstance(event, Call):
+            self.calls.append(event)
+        elif isinstance(event, Done):
+            self.done = event
+
+
 def timings(read: PromptRead, tokens: int, seconds: float) -> dict[str, Any]:
     """Return llama-server's ``timings``, with what was normalized in the prompt, if anything.
 
-    Args:
-        read: of the prompt.
-        tokens: of the answer, so far or in all.
-        seconds: that they took.
+    `tokens` and `seconds` are of the answer, so far or in all.
     """
     computed, milliseconds = read.tokens - read.cached, 1e3 * read.seconds
     spent = 1e3 * seconds

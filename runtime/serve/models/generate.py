@@ -78,49 +78,41 @@ class Stoppable(Protocol):
 
     def stop(self) -> None:
         """Stop computing; from any thread."""
-        ...
 
     def close(self) -> None:
         """Free everything."""
-        ...
 
 
 S = TypeVar("S", bound=Stoppable)
 
 
-class Pauses(Protocol):
-    """Hears of tools that run, while the computed prefix waits for them."""
+class Pauses:
+    """Hears of tools that run, while the computed prefix waits for them; this one does nothing."""
 
     def paused(self, session: Session) -> None:
         """Handle the end of an answer that is calls, before its `Done`."""
-        ...
 
     def tool_began(self, session: Session, name: str) -> None:
         """Handle the start of a tool during the request."""
-        ...
 
     def tool_ended(self, session: Session) -> None:
         """Handle the end of that tool."""
-        ...
 
 
-class Recorder(Protocol):
-    """Hears of the phases of a request."""
+class Recorder:
+    """Hears of the phases of a request; this one does nothing."""
 
-    id: str
-    request_id: str
+    id: str = ""
+    request_id: str = ""
 
     def phase_ended(self, session: Session, choice: int) -> None:
-        """Record the session's last phase; see `Session.last_phase`."""
-        ...
+        """Record the session's last phase, in its thread; see `Session.last_phase`."""
 
     def reading(self, computed: int, seconds: float) -> None:
         """Record how many tokens of the prompt are computed, in seconds since its start."""
-        ...
 
     def wrote(self, choice: int, tokens: int, seconds: float) -> None:
         """Record how many tokens an answer has, after so many seconds."""
-        ...
 
 
 class Generation:
@@ -129,8 +121,6 @@ class Generation:
     Args:
         emit: is given the events, from the threads that make them.
         namespace: within which prefixes are shared; see `PrefixCache`.
-        pauses: hears of tools.
-        record: hears of phases.
     """
 
     def __init__(
@@ -140,7 +130,8 @@ class Generation:
         pauses: Pauses | None = None,
         record: Recorder | None = None,
     ) -> None:
-        self.emit, self.namespace, self._pauses, self._record = emit, namespace, pauses, record
+        self.emit, self.namespace = emit, namespace
+        self.pauses, self.record = pauses or Pauses(), record or Recorder()
         self._notes = current_notes()
         self._cancelled = False
         self._why: APIError | None = None
@@ -163,11 +154,6 @@ class Generation:
         return self._cancelled
 
     @property
-    def request_id(self) -> str:
-        """Of its request in HTTP; "" without one."""
-        return "" if self._record is None else self._record.request_id
-
-    @property
     def last_event(self) -> Event:
         """The last event of a request that was cancelled."""
         return Closed() if self._why is None else Failed(self._why)
@@ -180,7 +166,7 @@ class Generation:
             if self._cancelled and isinstance(error, PassCancelledError):
                 self.emit(self.last_event)
             else:
-                self.emit(Failed(as_api_error(error, self.request_id)))
+                self.emit(Failed(as_api_error(error, self.record.request_id)))
         else:
             self.emit(Closed())
         finally:
@@ -198,15 +184,14 @@ class Generation:
             raise too_long(len(ids), context, request.prompt.param)
         request.turn.sampling.check(engine.tokenizer.n_vocab)
         session = self._session(engine, request)
-        if self._record is not None:
-            session.sequence.label = self._record.id
+        session.sequence.label = self.record.id
         self._watch_prefill(session, ids, emit=request.progress)
         try:
             phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
         except ContextOverflowError as error:  # of memory
             _, fits = error.memory or (0, context)
             raise too_long(len(ids), fits, request.prompt.param) from error
-        self.phase_ended(session, 0)
+        self.record.phase_ended(session, 0)
         required = request.prompt.required
         for text in grammar_of(engine.tokenizer, required).unheld if required else ():
             note(text, self._notes)
@@ -250,8 +235,7 @@ class Generation:
 
         def progressed(done: int, _total: int, _rate: float) -> None:
             spent = time.perf_counter() - began
-            if self._record is not None:
-                self._record.reading(done - min(cached, done), spent)
+            self.record.reading(done - min(cached, done), spent)
             if emit:
                 self.emit(PromptProgress(len(ids), min(cached, done), done, spent))
 
@@ -263,27 +247,8 @@ class Generation:
             self._sessions.append(one)
         return one
 
-    def phase_ended(self, session: Session, choice: int) -> None:
-        """Record the last phase of a session."""
-        if self._record is not None:
-            self._record.phase_ended(session, choice)
-
-    def tool_began(self, session: Session, name: str) -> None:
-        """Begin a pause: a tool runs for the agent that has this session."""
-        if self._pauses is not None:
-            self._pauses.tool_began(session, name)
-
-    def tool_ended(self, session: Session) -> None:
-        """End the pause of `tool_began`."""
-        if self._pauses is not None:
-            self._pauses.tool_ended(session)
-
     def check(self) -> None:
-        """Check that the client still waits.
-
-        Raises:
-            PassCancelledError: it does not.
-        """
+        """Raise `PassCancelledError` if the client waits no more."""
         if self._cancelled:
             raise PassCancelledError("the client is gone")
 
@@ -334,13 +299,13 @@ class Generation:
         )
         try:
             for token, pieces in turn.tokens():
-                if self._record is not None:  # first: a token that was read is counted
-                    self._record.wrote(choice, turn.count, turn.seconds)
+                # First: a token that was read is counted.
+                self.record.wrote(choice, turn.count, turn.seconds)
                 streamer.take(token, pieces)
         finally:
             result = turn.finish()
             if turn.count:
-                self.phase_ended(session, choice)
+                self.record.phase_ended(session, choice)
         reply = result.reply
         if reply.repaired and not result.fits:
             reply.calls = []  # they stay text
@@ -349,8 +314,7 @@ class Generation:
         reason: FinishReason = "stop" if ended or stop else "length"
         if streamer.calls and reason == "stop":
             reason = "tool_calls"
-            if self._pauses is not None:
-                self._pauses.paused(session)
+            self.pauses.paused(session)
         thought = len(result.thought)
         emit(Done(choice, reason, turn.count, thought, turn.seconds, stop))
         return result

@@ -7,7 +7,7 @@ import copy
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,10 +31,7 @@ from .loaded_model import FileState, LoadedModel, file_state, read_public
 
 Load = Callable[[str], Engine]
 
-LASTING = (
-    *(ModelError, SettingError, TargetError, CompileError, TemplateError),
-    ContextOverflowError,
-)
+LASTING = (ModelError, SettingError, TargetError, CompileError, TemplateError, ContextOverflowError)
 """Why a model cannot be loaded, where trying again later is of no use."""
 LOOK_AGAIN_S = 0.05  # for the end of those that use what is to be replaced
 
@@ -44,24 +41,21 @@ class Watcher(Protocol):
 
     def loaded(self, name: str, engine: Engine) -> None:
         """Take an engine that is new: it has had no request yet."""
-        ...
 
     def closed(self, engine: Engine) -> None:
         """Drop an engine that has computed for the last time."""
-        ...
 
 
-def _not_found(message: str) -> APIError:
-    return APIError(message, status=404, param="model", code="model_not_found")
+def _not_found(
+    message: str, code: str = "model_not_found", headers: Mapping[str, str] | None = None
+) -> APIError:
+    return APIError(message, status=404, param="model", code=code, headers=headers or {})
 
 
 class Models:
     """The models of one server, by name. Safe to use from several threads.
 
-    Args:
-        settings: of the server.
-        load: loads a model by what `ServerSettings.models` says of it.
-        watcher: hears of the engines.
+    `load` loads a model by what `ServerSettings.models` says of it.
     """
 
     def __init__(
@@ -130,18 +124,10 @@ class Models:
             raise _not_found(f"{found} is an agent; agents answer at {where}")
         return found
 
-    def known(self, name: str | None) -> str:
-        """Return the name of the model that a request means; empty where there is none."""
-        name = name or self.default
-        return name if name in self._entries else ""
-
-    def awaited(self, name: str | None) -> int | None:
-        """Return how often loading a model was tried, where it has to be waited for; see `use`.
-
-        None where it is loaded, or there is none of that name.
-        """
-        entry = self._entries.get(self.known(name))
-        return None if entry is None or entry.model is not None else entry.loads
+    def awaited(self, name: str) -> int | None:
+        """Return how often loading a model was tried; None where it is loaded. See `use`."""
+        entry = self._entries[name]
+        return None if entry.model is not None else entry.loads
 
     @contextlib.contextmanager
     def hold(self, name: str | None) -> Iterator[None]:
@@ -227,16 +213,8 @@ class Models:
         message = f"the model {entry.name} could not be loaded: {error}"
         if isinstance(error, LASTING):
             # No client asks again by itself after this.
-            return APIError(
-                message,
-                status=404,
-                param="model",
-                code="model_not_loaded",
-                headers={"x-should-retry": "false"},
-            )
-        refused = busy(message, wait_s=30)
-        refused.param, refused.code = "model", "model_not_loaded"
-        return refused
+            return _not_found(message, "model_not_loaded", {"x-should-retry": "false"})
+        return busy(message, wait_s=30, param="model", code="model_not_loaded")
 
     def _read(self, entry: Entry) -> tuple[LoadedModel, FileState | None, float]:
         """Load the model of an entry; return it, the state of its files and the seconds."""
@@ -384,10 +362,6 @@ class Models:
     def loaded(self) -> list[LoadedModel]:
         """Return the models that are loaded now."""
         return [e.model for e in self._entries.values() if e.model is not None]
-
-    def listing(self) -> list[dict[str, Any]]:
-        """Return what ``/v1/models`` says of them."""
-        return [self.describe(name) for name in self._entries]
 
     def describe(self, name: str) -> dict[str, Any]:
         """Return what ``/v1/models/NAME`` says."""

@@ -137,7 +137,7 @@ class Prompts:
         chat = self._chat(conversation)
         segments, begun, *_ = _opened(conversation, chat)
         text = "".join(segment.text for segment in segments)
-        return text if begun is None else text + _prefill_text(begun, chat, segments)
+        return text + "".join([] if begun is None else _prefill_pieces(begun, chat, segments))
 
     def prompt(self, conversation: Conversation) -> Prompt:
         """Return the conversation as tokens.
@@ -342,10 +342,6 @@ def _prefill_pieces(last: Message, chat: Chat, segments: Sequence[Segment]) -> l
     if not text:
         return [last.thinking]
     return [last.thinking, chat.thinking.closing, f"\n\n{text}"]
-
-
-def _prefill_text(last: Message, chat: Chat, segments: Sequence[Segment]) -> str:
-    return "".join(_prefill_pieces(last, chat, segments))
 
 
 def _effort(effort: str, known: frozenset[str], thinks: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol
 
+from ...tokens.tokenizer import Tokenizer
 from ..http.api_error import APIError
 from .events import Event
 from .loaded_model import LoadedModel
@@ -17,8 +18,16 @@ class Writer(Protocol):
     last: ClassVar[bytes] = b""
     """What ends every stream."""
 
+    _loaded: LoadedModel | None = None
+
     def of(self, model: LoadedModel) -> None:
         """Set the model that answers, before any event."""
+        self._loaded = model
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        assert self._loaded is not None
+        return self._loaded.engine.tokenizer
 
     def stream(self, event: Event) -> bytes:
         """Return the events of a stream that one of ours becomes; empty: none."""
@@ -42,7 +51,6 @@ class Writer(Protocol):
 
     def add(self, event: Event) -> None:
         """Take an event into the answer that `whole` gives."""
-        ...
 
     def whole(self) -> dict[str, Any] | list[dict[str, Any]] | bytes:
         """Return the answer that is not streamed; bytes are JSON already."""

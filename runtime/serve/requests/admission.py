@@ -71,9 +71,6 @@ class Caller:
         return cls(namespace, session_of(headers), seconds, parent, request_id)
 
 
-ANYBODY = Caller()
-
-
 @dataclass(eq=False, slots=True)
 class QueueSlot:
     """A request in the queue."""
@@ -127,7 +124,6 @@ class Line:
         """Wait for a turn, which may come at once: `start` is called then.
 
         Args:
-            place: where.
             deadline_s: from now on, when the first token has to be there.
 
         Raises:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ....tools import FileTools, ToolSet
 from ....traces import log
@@ -26,7 +27,6 @@ from ...agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from ...agent.local_conversation import LocalConversation
 from ...agent.prompt import system_prompt
 from ...agent.result import footnotes
 from ...agent.run_metadata import run_start
@@ -37,16 +37,18 @@ from ..http.api_error import APIError, unsupported
 from ..http.request_ids import in_config
 from ..models.events import Done, PromptRead, Text, Thought
 from ..models.generate import Generation, GenerationRequest
+from ..models.model_request import ModelRequest
 from ..models.prompts import Conversation, Prompt
 
 if TYPE_CHECKING:
     from ...agent.events import AgentEvent
     from ...engine.engine import Engine
-    from ...engine.session import Session
+    from ...engine.sampling.settings import Sampling
+    from ...tokens.tokenizer import Tokenizer
     from ..models.loaded_model import LoadedModel
-    from ..models.model_request import ChatRequest
-    from ..settings import ServerSettings
-    from .request_traces import RequestTraces
+    from ..models.writer import Writer
+    from ..settings import Limits as ServerLimits
+    from .service import Service
 
 UNSUPPORTED = (
     *("tools", "tool_choice", "n", "logprobs", "top_logprobs", "stop", "stop_sequences", "grammar"),
@@ -58,25 +60,72 @@ UNSUPPORTED = (
 _NOTES = re.compile(r"\n(?:\n\[[^\]\n]+\] [^\n]*)+\s*\Z")
 
 
-def agent_request(
-    traces: RequestTraces,
-    settings: ServerSettings,
-    model: LoadedModel,
-    folder: Path,
-    body: ChatRequest,
+class ChatRequest(Protocol):
+    """The body of a request that a model or an agent may answer."""
+
+    model: str | None
+    stream: bool
+
+    @property
+    def fields_set(self) -> set[str]:
+        """Names of the parameters that are given."""
+        ...
+
+    @property
+    def ping_s(self) -> float | None:
+        """See `ModelRequest.ping_s`."""
+
+    @property
+    def max_answer(self) -> int | None:
+        """Tokens of an answer; None: as many as fit."""
+
+    def conversation(self, model: LoadedModel, limits: ServerLimits, /) -> Conversation:
+        """Return the conversation that the model continues.
+
+        Raises:
+            APIError: a parameter contradicts another one.
+        """
+        ...
+
+    def sampling(self, tokenizer: Tokenizer, /) -> Sampling:
+        """Return the settings of decodes."""
+        ...
+
+    def request_for(
+        self, prompt: Prompt, model: LoadedModel, limits: ServerLimits
+    ) -> GenerationRequest:
+        """Return the request to the engine for one prompt."""
+        ...
+
+
+def chat_request(
+    service: Service, body: ChatRequest, writer_for: Callable[[str], Writer]
+) -> ModelRequest:
+    """Return the request to a model, or to the agent of that name.
+
+    `writer_for` makes the writer, given the name that clients are shown.
+    """
+    shown, name, folder = service.models.answering(body.model)
+    limits = service.settings.limits
+
+    def prepare(model: LoadedModel) -> GenerationRequest:
+        if folder is not None:
+            return _agent_request(service, model, folder, body)
+        prompt = model.prompts.prompt(body.conversation(model, limits))
+        return body.request_for(prompt, model, limits)
+
+    return ModelRequest(name, [prepare], writer_for(shown), body.stream, ping_s=body.ping_s)
+
+
+def _agent_request(
+    service: Service, model: LoadedModel, folder: Path, body: ChatRequest
 ) -> GenerationRequest:
     """Return the request to the agent of a folder.
-
-    Args:
-        traces: where its run may leave one.
-        settings: of the server: limits, and options of `Agent`.
-        model: that the agent runs on.
-        folder: that it reads.
-        body: of the request.
 
     Raises:
         APIError: it has no such parameter, or is asked nothing.
     """
+    traces, settings = service.traces, service.settings
     conversation = body.conversation(model, settings.limits)
     sampling = body.sampling(model.engine.tokenizer)
     given, effort = body.fields_set, conversation.effort
@@ -84,16 +133,17 @@ def agent_request(
     for name in (*UNSUPPORTED, *held):
         if held.get(name) is not None or (name in given and name not in held):
             raise unsupported(name, "by agents")
-    *before, question = conversation.messages or [None]
-    if question is None or question.role != "user" or not question.content.strip():
+    messages = conversation.messages
+    if not messages or messages[-1].role != "user" or not messages[-1].content.strip():
         raise APIError("the last message must be the user's question", param="messages")
-    if any(message.role == "tool" or message.calls for message in before if message):
+    *before, question = messages
+    if any(message.role == "tool" or message.calls for message in before):
         raise APIError("messages to an agent cannot contain its own tool calls", param="messages")
     tools = ToolSet(FileTools(folder))
-    system = "\n\n".join(m.content for m in before if m and m.role == "system")
+    system = "\n\n".join(m.content for m in before if m.role == "system")
     system = system or system_prompt(tools)
     thinking = conversation.thinking_tokens
-    history = [without_notes(m) for m in before if m and m.role != "system"]
+    history = [without_notes(m) for m in before if m.role != "system"]
 
     def work(generation: Generation, engine: Engine) -> None:
         trace: Path | bool = False
@@ -114,26 +164,27 @@ def agent_request(
             max_tokens=body.max_answer,
             **settings.agent_options,
         )
-        running = generation.track(_Running(agent))
+        generation.track(agent)
+        session = generation.track(agent.session)
         # Before anything is computed: other keys do not find what this one reads.
-        running.session.sequence.namespace = generation.namespace
+        session.sequence.namespace = generation.namespace
         if history:
             own = agent.config.system  # with what its harness adds
             first = [Message("system", own)] if own else []
             agent.conversation.load_history([*first, *history], len(history) // 2)
-        header = run_start(running.agent.setup, question.content)
-        header.config |= in_config(generation.request_id)
-        running.agent.trace.write(header)
+        header = run_start(agent.setup, question.content)
+        header.config |= in_config(generation.record.request_id)
+        agent.trace.write(header)
         try:
-            _run(running, question.content, generation)
+            _run(agent, question.content, generation)
         finally:
             if isinstance(trace, Path) and trace.exists():
                 traces.make_room(trace)
 
     # What it will read first; so its turn and its deadline are known as those of others.
     instructions = [Message("system", system)] if system else []
-    messages = [*instructions, *history, question]
-    prompt = model.prompts.prompt(Conversation(messages, tools.schemas()))
+    read = [*instructions, *history, question]
+    prompt = model.prompts.prompt(Conversation(read, tools.schemas()))
     turn = TurnRequest(sampling, limits=Limits(body.max_answer))
     return GenerationRequest(Prompt(prompt.ids), turn, by=work)
 
@@ -145,41 +196,17 @@ def without_notes(message: Message) -> Message:
     return replace(message, content=_NOTES.sub("", message.content))
 
 
-class _Running:
-    """An agent, as a request stops and closes it."""
-
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-        conversation = agent.conversation
-        assert isinstance(conversation, LocalConversation), "it runs on an engine of this process"
-        self.conversation = conversation
-
-    @property
-    def session(self) -> Session:
-        """The tokens of its conversation."""
-        return self.conversation.session
-
-    def stop(self) -> None:
-        """Stop the agent; see `Agent.stop`."""
-        self.agent.stop()
-
-    def close(self) -> None:
-        """Free the pages, and close the trace."""
-        self.session.close()
-        self.agent.close()
-
-
-def _run(running: _Running, question: str, generation: Generation) -> None:
+def _run(agent: Agent, question: str, generation: Generation) -> None:
     """Run it, and make its events those of a request."""
-    emit = generation.emit
+    emit, session = generation.emit, agent.session
     read: PromptRead | None = None
     phases: list[PhaseEvent] = []
-    for event in running.agent.stream(question):
+    for event in agent.stream(question):
         generation.check()
         if isinstance(event, ToolCallStarted) and not event.by:  # the harness has looked already
-            generation.tool_began(running.session, event.name)
+            generation.pauses.tool_began(session, event.name)
         elif isinstance(event, ToolCallFinished):
-            generation.tool_ended(running.session)
+            generation.pauses.tool_ended(session)
         if isinstance(event, PhaseFinished):
             phase = event.phase
             if read is None:
@@ -187,7 +214,7 @@ def _run(running: _Running, question: str, generation: Generation) -> None:
                 emit(read)
             else:
                 phases.append(phase)
-            generation.phase_ended(running.session, 0)
+            generation.record.phase_ended(session, 0)
         elif isinstance(event, TextDelta):
             emit(Text(0, event.text))
         elif isinstance(event, RunFinished):

@@ -37,10 +37,6 @@ class Answer(Response):
     """The answer to a request: its work runs while this is sent, and no longer.
 
     An error before the first event is plain HTTP. A stream that is silent gets comments.
-
-    Args:
-        service: runs the work.
-        request: the work, and the writer of the answer.
     """
 
     def __init__(self, service: Service, request: ModelRequest) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ....traces.export_otlp import PROVIDER
@@ -311,22 +311,20 @@ def _counters_of(model: str, engine: Engine) -> dict[tuple[str, str], int]:
     return {(name, model): int(_value(name, engine)) for name in names}
 
 
-def _llama_counts(sums: Mapping[str, float], passes: int) -> Iterator[tuple[str, str, str, float]]:
-    """Yield llama.cpp's counters: name, kind, text and number."""
+def _llama_counts(sums: Mapping[str, float], passes: int) -> list[tuple[str, str, str, float]]:
+    """Return llama.cpp's counters: name, kind, text and number."""
     read = sums["vllm:prompt_tokens_total"] - sums["vllm:prefix_cache_hits_total"]
     written = sums["vllm:generation_tokens_total"]
-    for name, rate, tokens in (
-        ("prompt", "prompt_tokens_seconds", read),
-        ("tokens_predicted", "predicted_tokens_seconds", written),
-    ):
-        spent = sums[f"triplepoint_{name}_seconds_total"]
-        total = "prompt_tokens_total" if name == "prompt" else f"{name}_total"
-        yield total, "counter", "Computed tokens", tokens
-        yield (
-            f"{name}_seconds_total",
-            "counter",
-            "Time spent on these tokens, summed over requests",
-            spent,
-        )
-        yield rate, "gauge", "Mean tokens per second", tokens / spent if spent else 0.0
-    yield "n_decode_total", "counter", "See triplepoint_passes_total", passes
+    reading = sums["triplepoint_prompt_seconds_total"]
+    writing = sums["triplepoint_tokens_predicted_seconds_total"]
+    tokens, mean = "Computed tokens", "Mean tokens per second"
+    took = "Time spent on these tokens, summed over requests"
+    return [
+        ("prompt_tokens_total", "counter", tokens, read),
+        ("prompt_seconds_total", "counter", took, reading),
+        ("prompt_tokens_seconds", "gauge", mean, read / reading if reading else 0.0),
+        ("tokens_predicted_total", "counter", tokens, written),
+        ("tokens_predicted_seconds_total", "counter", took, writing),
+        ("predicted_tokens_seconds", "gauge", mean, written / writing if writing else 0.0),
+        ("n_decode_total", "counter", "See triplepoint_passes_total", passes),
+    ]

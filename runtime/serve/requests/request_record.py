@@ -8,18 +8,29 @@ from __future__ import annotations
 import copy
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ....traces.events import PassEvent, PhaseEvent
 from ....traces.writer import new_run_id
 from ..http.api_error import APIError
-from ..models.events import Call, CallPart, Closed, Done, Event, Failed, PromptRead, Text, Thought
+from ..models.events import (
+    Answered,
+    Call,
+    CallPart,
+    Closed,
+    Done,
+    Event,
+    Failed,
+    PromptRead,
+    Text,
+    Thought,
+)
+from ..models.generate import GenerationRequest, Recorder
 from .meter import Meters
 
 if TYPE_CHECKING:
     from ...engine.passes.shared_pass import SharedPass
     from ...engine.session import Session
-    from ..models.generate import GenerationRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,93 +50,61 @@ class RecordedPhase:
         return [done.event(index) for index, done in self.shared]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """What the status page shows of a phase. `ended` is in Unix seconds."""
+@dataclass(eq=False)
+class RequestRecord(Recorder):
+    """Times, phases and outcome of one request. Times are of `time.perf_counter`, but for `at`."""
 
-    choice: int
-    regime: str
-    bound: str
-    ended: float
-    seconds: float
-    tokens: int
-    contended: bool
+    model: str
+    """The name of its model."""
+    meters: Meters = field(default_factory=Meters)
+    """Count its tokens as they come, with those of others."""
+    request_id: str = ""
+    """Of the request in HTTP, of which several records may be."""
+    id: str = field(default_factory=new_run_id)
+    """Of the run in its trace."""
+    at: float = field(default_factory=time.time)
+    """When it arrived, in Unix seconds."""
+    arrived: float = field(default_factory=time.perf_counter)
+    started: float | None = None
+    """When its model began to work on it."""
+    first: float | None = None
+    """When the first piece of an answer was there."""
+    ended: float | None = None
+    gaps: list[float] = field(default_factory=list)
+    """Seconds between further pieces."""
+    read: PromptRead | None = None
+    """What is known of its prompt."""
+    done: list[Done] = field(default_factory=list)
+    answers: dict[int, Answered] = field(default_factory=dict)
+    phases: list[RecordedPhase] = field(default_factory=list)
+    """In the order in which they ended."""
+    spans: list[dict[str, Any]] = field(default_factory=list)
+    """What the status page shows of them, which stays when the record is slim."""
+    request: GenerationRequest | None = None
+    context: int = 0
+    speculative: dict[str, object] = field(default_factory=dict)
+    error: APIError | None = None
+    """Why it failed."""
+    cancelled: bool = False
+    """Whether its client went before it had ended."""
+    written: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Tokens of each answer so far, and the seconds that they took."""
 
-
-@dataclass
-class Answered:
-    """What one answer contained."""
-
-    text: list[str] = field(default_factory=list)
-    thinking: list[str] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-
-
-class RequestRecord:
-    """Times, phases and outcome of one request. Times are of `time.perf_counter`, but for `at`.
-
-    Attributes:
-        id: of the run in its trace.
-        request_id: of the request in HTTP, of which several records may be.
-        model: the name of its model; empty where there is none of that name.
-        at: when it arrived, in Unix seconds.
-        started: when its model began to work on it.
-        first: when the first piece of an answer was there.
-        gaps: seconds between further pieces.
-        read: what is known of its prompt.
-        phases: in the order in which they ended; spans: what is left of them in the end.
-        error: why it failed.
-        cancelled: whether its client went before it had ended.
-        written: tokens of each answer so far, and the seconds that they took.
-
-    Args:
-        model: see above.
-        meters: count its tokens as they come, with those of others.
-        request_id: see above.
-    """
-
-    def __init__(self, model: str, meters: Meters | None = None, request_id: str = "") -> None:
-        self.id = new_run_id()
-        self.request_id = request_id
-        self.model = model
-        self.at, self.arrived = time.time(), time.perf_counter()
-        self.started: float | None = None
-        self.first: float | None = None
-        self.ended: float | None = None
-        self.gaps: list[float] = []
-        self.read: PromptRead | None = None
-        self.done: list[Done] = []
-        self.answers: dict[int, Answered] = {}
-        self.phases: list[RecordedPhase] = []
-        self.spans: list[Span] = []
-        self.request: GenerationRequest | None = None
-        self.context = 0
-        self.speculative: dict[str, object] = {}
-        self.error: APIError | None = None
-        self.cancelled = False
-        self.written: dict[int, tuple[int, float]] = {}
-        self._meters = Meters() if meters is None else meters
+    def __post_init__(self) -> None:
         self._computed, self._computed_at = 0, 0.0  # tokens of the prompt, and when
         self._last: dict[int, float] = {}
 
     def heard(self, event: Event) -> None:
         """Record an event, in the thread that made it."""
         if isinstance(event, Text | Thought | Call | CallPart):
-            if isinstance(event, Call) and event.streamed:
-                self.answers.setdefault(event.choice, Answered()).calls.append(event)
+            self.answers.setdefault(event.choice, Answered()).add(event)
+            if isinstance(event, Call) and event.streamed:  # its parts were counted
                 return
             now = time.perf_counter()
             self.first = self.first or now
             if (last := self._last.get(event.choice)) is not None:
                 self.gaps.append(now - last)
             self._last[event.choice] = now
-            answer = self.answers.setdefault(event.choice, Answered())
-            if isinstance(event, Text):
-                answer.text.append(event.text)
-            elif isinstance(event, Thought):
-                answer.thinking.append(event.text)
-            elif isinstance(event, Call):
-                answer.calls.append(event)
         elif isinstance(event, PromptRead):
             self.reading(event.tokens - event.cached, event.seconds)
             self.read = event
@@ -140,21 +119,18 @@ class RequestRecord:
             self.cancelled = len(self.done) < wanted
 
     def reading(self, computed: int, seconds: float) -> None:
-        """Record how many tokens of the prompt are computed, in seconds since its start."""
         more, now = computed - self._computed, time.perf_counter()
         if more > 0:
-            self._meters.prompt.add(more, now - max(self._computed_at, now - seconds))
+            self.meters.prompt.add(more, now - max(self._computed_at, now - seconds))
             self._computed, self._computed_at = computed, now
 
     def wrote(self, choice: int, tokens: int, seconds: float) -> None:
-        """Record how many tokens an answer has, after so many seconds."""
         before, _ = self.written.get(choice, (0, 0.0))
         self.written[choice] = tokens, seconds
         if tokens > before:
-            self._meters.generation.add(tokens - before)
+            self.meters.generation.add(tokens - before)
 
     def phase_ended(self, session: Session, choice: int) -> None:
-        """Record the last phase of a session, in the session's thread."""
         if session.last_phase is None:
             return
         self.context, self.speculative = session.context, session.phases.drafting.settings.as_dict()
@@ -162,11 +138,20 @@ class RequestRecord:
             phase, (tokens, spent) = session.last_phase, self.written.get(choice, (0, 0.0))
             if phase.phase == "decode":
                 self.wrote(choice, tokens + phase.tokens, spent + phase.wall_s)
-        shared, event = session.phases.metrics.shared_passes(), session.last_phase
-        self.phases.append(RecordedPhase(choice, event, time.time(), shared))
-        at, bound = time.time(), event.observed
-        one = Span(choice, event.regime, bound, at, event.wall_s, event.tokens, event.contended)
-        self.spans.append(one)
+        event, at = session.last_phase, time.time()
+        shared = session.phases.metrics.shared_passes()
+        self.phases.append(RecordedPhase(choice, event, at, shared))
+        self.spans.append(
+            {
+                "choice": choice,
+                "regime": event.regime,
+                "bound": event.observed,
+                "contended": event.contended,
+                "start": at - event.wall_s,
+                "end": at,
+                "tokens": event.tokens,
+            }
+        )
 
     def slim(self) -> None:
         """Keep no more than what is shown of it: it has ended, and was counted."""

@@ -32,7 +32,7 @@ from ...conversation.requirement import Requirement
 from ...engine.regime_map import regime_map
 from ...files import make_folder
 from ..http.request_ids import in_config
-from .request_record import Answered
+from ..models.events import Answered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,7 +53,7 @@ class RequestTraces:
     Args:
         which: ``off``, ``errors`` or ``all``.
         folder: where; None: in the user's state folder.
-        most: bytes that they may take together there; the oldest go first.
+        max_bytes: that they may take together there; the oldest go first.
     """
 
     def __init__(self, which: str, folder: Path | None, max_bytes: int) -> None:
@@ -81,8 +81,15 @@ class RequestTraces:
         """Write the trace of a request that was refused for what it asked: its body, and why."""
         if self.which == "off" or not body:
             return
+        refusal = {"path": path, "status": error.status, "param": error.param, "code": error.code}
+        config: dict[str, Any] = {"refused": refusal, **in_config(request_id)}
         text = body[:REFUSED_BYTES].decode("utf-8", "replace")
-        self._write(new_run_id(), refused_events(path, "", text, error, request_id))
+        events = [
+            RunStart(task="", model=ModelRecord(name=""), config=config),
+            MessageEvent(role="user", content=text, turn=1),
+            RunEnd(status="error", message=error.message),
+        ]
+        self._write(new_run_id(), events)
 
     def _write(self, run: str, events: Iterable[AnyEvent]) -> None:
         path = self.folder / f"{run}.jsonl"
@@ -104,19 +111,6 @@ class RequestTraces:
                 return
             self._written = 0
         retention.enforce(self.folder, self._max_bytes)
-
-
-def refused_events(
-    path: str, model: str, body: str, error: APIError, request_id: str = ""
-) -> list[AnyEvent]:
-    """Return the events of a trace of a request that was refused before it ran."""
-    refusal = {"path": path, "status": error.status, "param": error.param, "code": error.code}
-    config: dict[str, Any] = {"refused": refusal, **in_config(request_id)}
-    return [
-        RunStart(task="", model=ModelRecord(name=model), config=config),
-        MessageEvent(role="user", content=body, turn=1),
-        RunEnd(status="error", message=error.message),
-    ]
 
 
 def events_of(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:

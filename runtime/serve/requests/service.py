@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -19,13 +18,12 @@ import anyio.to_thread
 
 from ..http.api_error import APIError, as_api_error, busy
 from ..models.events import Call, Event, Failed, PromptRead, shifted
-from ..models.generate import Generation, GenerationRequest
+from ..models.generate import Generation, GenerationRequest, Pauses
 from ..models.loaded_model import LoadedModel
 from ..models.loading import Models
-from ..models.model_request import ChatRequest, Prepare
+from ..models.model_request import Prepare
 from ..settings import ServerSettings
-from .admission import ANYBODY, Caller, Line, QueueSlot, prefill_s
-from .agent_models import agent_request
+from .admission import Caller, Line, QueueSlot, prefill_s
 from .mailbox import Channel, Mailbox
 from .metrics import Metrics
 from .programs import Programs
@@ -39,33 +37,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Job:
-    """One request, from its arrival to its last event.
-
-    Its prompt is made, then it waits for its turn, then it runs.
-
-    Attributes:
-        channel: where its events arrive; several may share one.
-        arrived: when it did, by `time.perf_counter`.
-        record: what is known of it.
-    """
+class Job(Pauses):
+    """One request, from its arrival to its last event: its prompt is made, it waits, it runs."""
 
     def __init__(
         self,
         service: Service,
-        name: str | None,
+        name: str,
         prepare: Prepare,
         caller: Caller,
-        channel: Channel[Event] | None = None,
-        first: int = 0,
+        channel: Channel[Event],
+        first: int,
     ) -> None:
-        self.channel: Channel[Event] = Channel(service.mailbox) if channel is None else channel
-        self._first = first
+        self._channel, self._first = channel, first
         self._service, self._name, self._prepare = service, name, prepare
         self._caller = caller
-        self.record = RequestRecord(
-            service.models.known(name), service.metrics.meters, caller.request_id
-        )
+        self.record = RequestRecord(name, service.metrics.meters, caller.request_id)
         self._awaited: int | None = None
         self._generation = Generation(self._post, caller.namespace, self, self.record)
         self._context = contextvars.copy_context()  # of the request: its notes
@@ -79,7 +66,7 @@ class Job:
         self._request: GenerationRequest | None = None
         self._held = contextlib.ExitStack()  # the model, as long as it is used
         self._called: list[str] = []
-        self.arrived, self._came = time.perf_counter(), time.monotonic()
+        self._came = time.monotonic()
 
     def start(self) -> None:
         """Start the first stage: make the prompt, or wait for the model."""
@@ -88,7 +75,7 @@ class Job:
         if self._awaited is None:
             self._submit(service.readers, self._begin)
         else:
-            self._submit(service.loaders[self.record.model], self._load)
+            self._submit(service.loaders[self._name], self._load)
 
     def cancel(self, why: APIError | None = None) -> None:
         """Cancel the request, from any thread. Its last event comes in any case."""
@@ -141,7 +128,7 @@ class Job:
             self._expect(model, request)
         # What fails at once fails by its own reason.
         deadline = self._caller.deadline_s if slot.prefill_s else None
-        left = None if deadline is None else deadline + self.arrived - time.perf_counter()
+        left = None if deadline is None else deadline + self.record.arrived - time.perf_counter()
         service.line.join(slot, left)
         if self._generation.cancelled and service.line.leave(slot):
             self._end(self._generation.last_event)
@@ -194,7 +181,7 @@ class Job:
             self._service.line.prompt_read(self._slot)
         elif isinstance(event, Call):
             self._called.append(event.name)
-        self.channel.post(shifted(event, self._first) if self._first else event)
+        self._channel.post(shifted(event, self._first))
 
     def paused(self, session: Session) -> None:
         """Keep the prefix of an answer that ended with calls, for about as long as they take."""
@@ -233,7 +220,7 @@ class Job:
         self._service.line.ended(self._slot)
         if event is not None:
             self.record.heard(event)
-            self.channel.post(event)
+            self._channel.post(event)
         self._service.forget(self)
 
 
@@ -251,9 +238,8 @@ class Service:
     def __init__(self, settings: ServerSettings, models: Models, metrics: Metrics) -> None:
         self.settings, self.models, self.metrics = settings, models, metrics
         self.traces = RequestTraces(settings.trace, settings.trace_folder, settings.trace_bytes)
-        self.telemetry: Telemetry | None = None
-        if settings.otlp is not None:
-            self.telemetry = Telemetry(settings.otlp, content=settings.otlp_content)
+        url, content = settings.otlp, settings.otlp_content
+        self.telemetry = Telemetry(url, content=content) if url else None
         self.mailbox = Mailbox()
         self.running = True
         self.began = time.time()
@@ -268,12 +254,10 @@ class Service:
         self._jobs: set[Job] = set()
         self._lock = threading.Lock()
         self._askers, self._asking = anyio.CapacityLimiter(parallel), 0
-        self.telemetry_metrics: TelemetryMetrics | None = None
-        if settings.otlp_metrics is not None:
-            url, period_s = settings.otlp_metrics, settings.otlp_period_s
-            self.telemetry_metrics = TelemetryMetrics(
-                url, period_s, metrics.registry, lambda: self.load
-            )
+        url, period_s = settings.otlp_metrics, settings.otlp_period_s
+        self.telemetry_metrics = (
+            TelemetryMetrics(url, period_s, metrics.registry, lambda: self.load) if url else None
+        )
 
     @property
     def load(self) -> tuple[int, int]:
@@ -284,19 +268,16 @@ class Service:
     @asynccontextmanager
     async def job(
         self,
-        name: str | None,
+        name: str,
         prepare: Prepare,
-        caller: Caller = ANYBODY,
-        channel: Channel[Event] | None = None,
-        first: int = 0,
+        caller: Caller,
+        channel: Channel[Event],
+        first: int,
     ) -> AsyncIterator[Job]:
         """Run a request for as long as the context is open.
 
         Args:
-            name: of the model.
-            prepare: makes what is asked of it.
-            caller: who asks.
-            channel: where its events arrive; one of its own, if not given.
+            channel: where its events arrive; several may share one.
             first: number that its first answer has in those events.
 
         Raises:
@@ -306,7 +287,7 @@ class Service:
             raise busy("the server is shutting down")
         limits = self.settings.limits
         if len(self._jobs) >= limits.parallel + limits.queue:
-            self.metrics.refused(self.models.known(name), 429)
+            self.metrics.refused(name, 429)
             raise busy(
                 f"{limits.queue} requests are already waiting; try again later",
                 status=429,
@@ -353,16 +334,10 @@ class Service:
         try:
             if awaited is None:
                 return await anyio.to_thread.run_sync(work, limiter=self._askers)
-            loader = self.loaders[self.models.known(name)]
+            loader = self.loaders[name]
             return await asyncio.wrap_future(loader.submit(context.run, work))
         finally:
             self._asking -= 1
-
-    def agent_request(
-        self, model: LoadedModel, folder: Path, body: ChatRequest
-    ) -> GenerationRequest:
-        """Return the request to the agent of a folder; see `agent_models.agent_request`."""
-        return agent_request(self.traces, self.settings, model, folder, body)
 
     def end_requests(self) -> None:
         """Cancel all that run and wait; from any thread. Their clients get an error."""
@@ -379,10 +354,7 @@ class Service:
             loader.shutdown(wait=True)  # those that still wait there end by themselves
         self.readers.shutdown(wait=True, cancel_futures=True)
         self.workers.shutdown(wait=True, cancel_futures=True)
-        if (telemetry := self.telemetry) is not None:
-            self.telemetry = None
-            telemetry.close()
-        if (numbers := self.telemetry_metrics) is not None:
-            self.telemetry_metrics = None
-            numbers.close()
+        for sender in (self.telemetry, self.telemetry_metrics):
+            if sender is not None:
+                sender.close()
         self.models.close()

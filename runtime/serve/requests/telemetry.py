@@ -44,17 +44,13 @@ def parent_of(header: str | None) -> tuple[str, str] | None:
 class _Sender:
     """Sends documents to one collector, in a thread of its own, until `close`.
 
-    Args:
-        url: where it takes them.
-        what: is sent, in a word.
-
-    Attributes:
-        lost: how many could not be sent.
+    `what` is sent, in a word.
     """
 
     def __init__(self, url: str, what: str) -> None:
         self._url, self._what = url, what
         self.lost = 0
+        """How many could not be sent."""
         self._thread = threading.Thread(target=self._run, name=what, daemon=True)
         self._thread.start()
 
@@ -80,9 +76,7 @@ class Telemetry(_Sender):
     """Sends spans, such as to ``http://127.0.0.1:4318/v1/traces``. Safe to use from several
     threads.
 
-    Args:
-        url: where they are taken.
-        content: whether questions and answers go with them.
+    `content`: whether questions and answers go with them.
     """
 
     def __init__(self, url: str, *, content: bool = False) -> None:
@@ -134,9 +128,7 @@ class TelemetryMetrics(_Sender):
     """Sends metrics, such as to ``http://127.0.0.1:4318/v1/metrics``, every few seconds.
 
     Args:
-        url: where they are taken.
         period_s: between two times.
-        registry: has the histograms.
         load: requests that run, and that wait.
     """
 

@@ -91,11 +91,7 @@ class Body(WireModel):
 
     @classmethod
     def check_headers(cls, headers: Mapping[str, str]) -> None:
-        """Refuse headers that do not suit the format, before the body is read.
-
-        Raises:
-            APIError: one does not.
-        """
+        """Raise `APIError` for headers that do not suit the format, before the body is read."""
 
     @property
     def fields_set(self) -> set[str]:

@@ -14,7 +14,7 @@ from ..http.api_error import APIError
 from ..models.turns import CallIds
 from ..settings import Limits
 from .body import Body, WireModel
-from .tools import Offered, arguments_of, check_size, joined
+from .tools import Offered, arguments_of, joined, schema_of
 
 _OR_INPUT = AliasChoices("arguments", "input")  # of a custom tool
 MAX_FACTS, MAX_FACT = 4, 80  # of a part that its placeholder shows, and characters of each
@@ -294,19 +294,12 @@ def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
 
 
 def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | None:
-    """Return the schema that an answer must fit.
-
-    Raises:
-        APIError: it is too large.
-    """
+    """Return the schema that an answer must fit; raise `APIError` where it is too large."""
     if form is None or isinstance(form, TextFormat):
         return None
     if isinstance(form, ObjectFormat):
-        check_size(form.schema_ or {}, "response_format.schema", limits)
-        return form.schema_ or {"type": "object"}
-    schema = form.json_schema.schema_ or {"type": "object"}
-    check_size(schema, "response_format.json_schema.schema", limits)
-    return schema
+        return schema_of(form.schema_, "response_format.schema", limits)
+    return schema_of(form.json_schema.schema_, "response_format.json_schema.schema", limits)
 
 
 def _strings(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

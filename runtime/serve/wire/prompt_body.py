@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -33,26 +34,10 @@ class PromptBody(StreamBody):
     """What both formats of completions have."""
 
     is_completion = True
+    limit_names = ("max_tokens",)
     prompt_param: ClassVar[str] = "prompt"
 
     max_tokens: int | None = Field(default=None, ge=-1)
-
-    @property
-    def max_answer(self) -> int | None:
-        return self.answer_limit(self.max_tokens)
-
-    def required_output(self, limits: Limits) -> dict[str, Any] | str | None:
-        """Return what answers have to fit; None: every text does.
-
-        Raises:
-            APIError: it cannot be held together with another parameter.
-        """
-        form = self.output_format(limits)
-        if form is not None and self.ignore_eos:
-            raise APIError(
-                "with a grammar, the answer ends where the grammar ends", param="ignore_eos"
-            )
-        return form
 
     def generation(
         self,
@@ -61,9 +46,19 @@ class PromptBody(StreamBody):
         limits: Limits,
         ends: frozenset[int] = frozenset(),
     ) -> GenerationRequest:
-        """Return the request to the engine for one of the prompts; `ends` end an answer, too."""
-        prompt = model.prompts.continuation(ids, self.required_output(limits), self.prompt_param)
-        return self.request_for(prompt, model, limits, ends)
+        """Return the request to the engine for one of the prompts; `ends` end an answer, too.
+
+        Raises:
+            APIError: a setting makes no sense for this model, or together with another one.
+        """
+        form = self.output_format(limits)
+        if form is not None and self.ignore_eos:
+            raise APIError(
+                "with a grammar, the answer ends where the grammar ends", param="ignore_eos"
+            )
+        prompt = model.prompts.continuation(ids, form, self.prompt_param)
+        made = self.request_for(prompt, model, limits)
+        return replace(made, turn=replace(made.turn, ends=ends.union(made.turn.ends or ())))
 
 
 def prompts_of(given: Prompts, max_prompts: int, param: str = "prompt") -> list[str | list[Piece]]:

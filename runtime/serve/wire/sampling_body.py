@@ -1,6 +1,6 @@
 """Settings that several wire formats share: of decodes, streams and probabilities.
 
-Those that llama-server has besides OpenAI's are in `LlamaBody`; what is not done, in `foreign.py`.
+They are OpenAI's and llama-server's; what is not done is in `foreign.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..models.loaded_model import LoadedModel
 from ..models.prompts import Prompt
 from ..settings import Limits
 from .body import Body
-from .tools import check_size
+from .tools import schema_of
 
 Bias = float | Literal[False]
 """Of a token's logit; False forbids it."""
@@ -58,14 +58,17 @@ class StreamOptions(Body):
     include_obfuscation: bool = False
 
 
-class LlamaBody(Body):
-    """Request fields that llama-server accepts besides OpenAI's."""
+class SamplingBody(Body):
+    """The settings of decodes, which several formats share."""
 
     is_completion: ClassVar[bool] = False
     """Whether an answer completes a text, and is no turn of a conversation."""
 
     native: ClassVar[bool] = False
     """Whether the format is llama-server's own: with tokens, and probabilities after sampling."""
+
+    limit_names: ClassVar[tuple[str, ...]] = ()
+    """Parameters that limit an answer, besides `n_predict`; the first that is given counts."""
 
     model: str | None = None
     stream: bool = False
@@ -79,42 +82,6 @@ class LlamaBody(Body):
     post_sampling_probs: bool = False
     adaptive_target: float | None = Field(default=None, lt=0)
     adaptive_decay: float | None = None  # of what is off above
-
-    @field_validator("ignore_eos", "n_indent", "post_sampling_probs")
-    @classmethod
-    def _applies_here(cls, given: Any, info: ValidationInfo) -> Any:
-        own = info.field_name == "post_sampling_probs"
-        if given and not (cls.native if own else cls.is_completion):
-            where = "llama-server's own formats of " if own else ""
-            raise ValueError(f"it works only for {where}completions")
-        return given
-
-    @field_validator("sse_ping_interval")
-    @classmethod
-    def _is_time(cls, given: int | None) -> int | None:
-        if given == 0:
-            raise ValueError("give -1 (no pings) or at least one second")
-        return given
-
-    def answer_limit(self, *given: int | None) -> int | None:
-        """Return the tokens that an answer may have: the first limit given, else `n_predict`.
-
-        None, or -1 in a request: as many as fit. 0: the prompt is read only.
-        """
-        found = next((one for one in (*given, self.n_predict) if one is not None), -1)
-        return None if found < 0 else found
-
-    @property
-    def ping_s(self) -> float | None:
-        """Silence after which a stream gets a comment, in seconds; None: as the server says."""
-        if self.sse_ping_interval is None:
-            return None
-        return inf if self.sse_ping_interval < 0 else float(self.sse_ping_interval)
-
-
-class SamplingBody(LlamaBody):
-    """The settings of decodes, which several formats share."""
-
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, ge=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)
@@ -145,6 +112,39 @@ class SamplingBody(LlamaBody):
     mirostat: int | None = Field(default=None, ge=0, le=2)
     mirostat_tau: float | None = Field(default=None, ge=0, le=_MAX)
     mirostat_eta: float | None = Field(default=None, ge=0, le=_MAX)
+
+    @field_validator("ignore_eos", "n_indent", "post_sampling_probs")
+    @classmethod
+    def _applies_here(cls, given: Any, info: ValidationInfo) -> Any:
+        own = info.field_name == "post_sampling_probs"
+        if given and not (cls.native if own else cls.is_completion):
+            where = "llama-server's own formats of " if own else ""
+            raise ValueError(f"it works only for {where}completions")
+        return given
+
+    @field_validator("sse_ping_interval")
+    @classmethod
+    def _is_time(cls, given: int | None) -> int | None:
+        if given == 0:
+            raise ValueError("give -1 (no pings) or at least one second")
+        return given
+
+    @property
+    def max_answer(self) -> int | None:
+        """Tokens that an answer may have: the first limit that is given.
+
+        None, or -1 in a request: as many as fit. 0: the prompt is read only.
+        """
+        limits = (getattr(self, name) for name in (*self.limit_names, "n_predict"))
+        found = next((limit for limit in limits if limit is not None), -1)
+        return None if found < 0 else found
+
+    @property
+    def ping_s(self) -> float | None:
+        """Silence after which a stream gets a comment, in seconds; None: as the server says."""
+        if self.sse_ping_interval is None:
+            return None
+        return inf if self.sse_ping_interval < 0 else float(self.sse_ping_interval)
 
     @field_validator("mirostat", "min_keep", mode="before")
     @classmethod
@@ -246,11 +246,7 @@ class SamplingBody(LlamaBody):
         return replace(sampling, order=order)
 
     def _check_first(self, sampling: Sampling, names: list[str]) -> None:
-        """Check that only what is off comes before penalties, and but for them before DRY.
-
-        Raises:
-            APIError: something else does.
-        """
+        """Raise `APIError` unless penalties come first, then DRY; what is off does not count."""
         used = sampling.filled()
         off = {
             "adaptive_p": True,
@@ -266,23 +262,12 @@ class SamplingBody(LlamaBody):
             active = [name for name in active if name != first]
 
     @property
-    def max_answer(self) -> int | None:
-        """Tokens of an answer; None: as many as fit."""
-        return self.answer_limit()
-
-    @property
     def logprob_count(self) -> int | None:
         """Likeliest tokens to return with each one; None: no probabilities."""
         return None
 
-    def request_for(
-        self,
-        prompt: Prompt,
-        model: LoadedModel,
-        limits: Limits,
-        ends: frozenset[int] = frozenset(),
-    ) -> GenerationRequest:
-        """Return the request to the engine for one prompt; `ends` end an answer, too.
+    def request_for(self, prompt: Prompt, model: LoadedModel, limits: Limits) -> GenerationRequest:
+        """Return the request to the engine for one prompt.
 
         Raises:
             APIError: a setting makes no sense for this model, or here; names it.
@@ -291,8 +276,8 @@ class SamplingBody(LlamaBody):
         turn = TurnRequest(
             self.sampling(tokenizer),
             limits=TurnLimits(self.max_answer, self.min_tokens, line_s, self.n_indent),
-            stops=self.stops(limits),
-            ends=ends.union(self.stop_token_ids),
+            stops=stops_of(self.stops, limits),
+            ends=frozenset(self.stop_token_ids),
             endless=self.ignore_eos,
             logprobs=self.logprob_count,
             sampled_probs=self.post_sampling_probs,
@@ -301,33 +286,28 @@ class SamplingBody(LlamaBody):
             check_token(token, tokenizer, "stop_token_ids")
         return GenerationRequest(prompt, turn, cached=self.cache_prompt, pieces=self.stream)
 
-    def stops(self, limits: Limits) -> tuple[str, ...]:
-        """Return the texts that end an answer.
-
-        Raises:
-            APIError: they are too many, empty or too long.
-        """
-        return stops_of([self.stop] if isinstance(self.stop, str) else self.stop, limits)
+    @property
+    def stops(self) -> list[str]:
+        """The texts that end an answer."""
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
 
 
 def check_token(token: int, tokenizer: Tokenizer, param: str) -> None:
-    """Check that a token is in the vocabulary.
-
-    Raises:
-        APIError: it is not.
-    """
+    """Raise `APIError` unless a token is in the vocabulary."""
     if not 0 <= token < tokenizer.n_vocab:
         raise APIError(f"{token} is not in the vocabulary of {tokenizer.n_vocab}", param=param)
 
 
-def stops_of(given: list[str] | None, limits: Limits, param: str = "stop") -> tuple[str, ...]:
-    """Check the texts that end an answer; see `SamplingBody.stops`."""
-    if len(given or ()) > limits.stops or not all(0 < len(stop) <= 256 for stop in given or ()):
-        limit = limits.stops
-        raise APIError(
-            f"Invalid '{param}': at most {limit} texts of 1 to 256 characters", param=param
-        )
-    return tuple(given or ())
+def stops_of(given: list[str], limits: Limits, param: str = "stop") -> tuple[str, ...]:
+    """Return the texts that end an answer.
+
+    Raises:
+        APIError: they are too many, empty or too long.
+    """
+    if len(given) > (limit := limits.stops) or not all(0 < len(stop) <= 256 for stop in given):
+        message = f"Invalid '{param}': at most {limit} texts of 1 to 256 characters"
+        raise APIError(message, param=param)
+    return tuple(given)
 
 
 class StreamBody(SamplingBody):
@@ -344,15 +324,9 @@ class StreamBody(SamplingBody):
     def logprob_count(self) -> int | None:
         return self.n_probs or None
 
-    def request_for(
-        self,
-        prompt: Prompt,
-        model: LoadedModel,
-        limits: Limits,
-        ends: frozenset[int] = frozenset(),
-    ) -> GenerationRequest:
+    def request_for(self, prompt: Prompt, model: LoadedModel, limits: Limits) -> GenerationRequest:
         return replace(
-            super().request_for(prompt, model, limits, ends),
+            super().request_for(prompt, model, limits),
             choices=self.n,
             progress=self.return_progress and self.stream,
             pieces=self.stream and not self.is_completion,
@@ -377,8 +351,7 @@ class StreamBody(SamplingBody):
             return self.grammar or None
         if self.grammar:
             raise APIError("give either json_schema or grammar", param="json_schema")
-        check_size(self.json_schema, "json_schema", limits)
-        return self.json_schema or {"type": "object"}
+        return schema_of(self.json_schema, "json_schema", limits)
 
     @property
     def wants_usage(self) -> bool:
@@ -397,11 +370,7 @@ class StreamBody(SamplingBody):
 def check_logprobs(
     wanted: bool, top: int | None, limits: Limits, name: str = "top_logprobs"
 ) -> None:
-    """Check that as many probabilities can be returned.
-
-    Raises:
-        APIError: they cannot; names the parameter.
-    """
+    """Raise `APIError` if so many probabilities cannot be returned."""
     if top and not wanted:  # some clients write out the 0, and responses say it
         raise APIError("top_logprobs needs logprobs: true", param="top_logprobs")
     if top is not None and top > limits.logprobs:

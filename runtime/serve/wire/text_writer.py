@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...tokens.tokenizer import Tokenizer
-from ..models.events import Done, Event, PromptProgress, PromptRead, Text, timings, whole_of
-from ..models.loaded_model import LoadedModel
+from ..models.events import (
+    Done,
+    Event,
+    PromptProgress,
+    PromptRead,
+    Text,
+    progress_of,
+    timings,
+    whole_of,
+)
 from ..models.writer import Writer
 
 
@@ -14,29 +21,19 @@ class TextWriter(Writer):
     """Writes the texts of one or several prompts (see `Writer`).
 
     Args:
-        model: its name.
         each: answers to each prompt.
         progress: whether a stream says how far the prompts are read.
     """
 
     def __init__(self, model: str, each: int, *, progress: bool) -> None:
         self.model, self._each, self._progress = model, each, progress
-        self._loaded: LoadedModel | None = None
         self._reads: dict[int, PromptRead] = {}
         self._parts: dict[int, list[Text]] = {}
         self._done: dict[int, Done] = {}
 
-    def of(self, model: LoadedModel) -> None:
-        self._loaded = model
-
-    @property
-    def _tokenizer(self) -> Tokenizer:
-        assert self._loaded is not None
-        return self._loaded.engine.tokenizer
-
     # --- what a format says
 
-    def _progress_event(self, progress: PromptProgress) -> bytes:
+    def _chunk(self, choice: int, text: str, more: dict[str, Any]) -> bytes:
         raise NotImplementedError
 
     def _text_event(self, text: Text) -> bytes:
@@ -49,10 +46,10 @@ class TextWriter(Writer):
 
     def stream(self, event: Event) -> bytes:
         self.add(event)
-        if isinstance(event, PromptProgress):
-            return self._progress_event(event)
         if isinstance(event, PromptRead) and self._progress:
-            return self._progress_event(whole_of(event))
+            event = whole_of(event)
+        if isinstance(event, PromptProgress):
+            return self._chunk(event.choice, "", {"prompt_progress": progress_of(event)})
         if isinstance(event, Text):
             return self._text_event(event)
         return self._done_event(event) if isinstance(event, Done) else b""
@@ -66,7 +63,6 @@ class TextWriter(Writer):
             self._done[event.choice] = event
 
     def _text(self, choice: int) -> str:
-        """Return the text of an answer so far."""
         return "".join(part.text for part in self._parts.get(choice, ()))
 
     def _read(self, choice: int) -> PromptRead | None:

@@ -41,28 +41,26 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def check_turns(turns: Any, param: str, limits: Limits) -> None:
-    """Refuse a conversation of more turns than a server takes.
-
-    Raises:
-        APIError: there are more.
-    """
+    """Raise `APIError` for a conversation of more turns than a server takes."""
     if isinstance(turns, list) and len(turns) > limits.messages:
         what = "items" if param == "input" else "messages"
         raise APIError(f"there are more than {limits.messages:,} {what}", param=param)
 
 
 def check_size(schema: Any, where: str, limits: Limits) -> None:
-    """Refuse a schema that is too large.
-
-    Raises:
-        APIError: it is; names where.
-    """
+    """Raise `APIError` for a schema that is too large; `where` names it."""
     size = len(json.dumps(schema))
     if size > limits.schema:
         raise APIError(
             f"the schema has {size:,} characters; the limit is {limits.schema:,}",
             param=where,
         )
+
+
+def schema_of(given: dict[str, Any] | None, where: str, limits: Limits) -> dict[str, Any]:
+    """Return the schema of an answer: any object where it is empty; raises as `check_size`."""
+    check_size(given or {}, where, limits)
+    return given or {"type": "object"}
 
 
 class Offered(NamedTuple):
@@ -113,11 +111,7 @@ def tools_of(
 def check_choice(
     calls: CallChoice, call_of: Iterable[str], tools: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Refuse a choice of tools that are not offered.
-
-    Raises:
-        APIError: one is not, or there are none and one must be called.
-    """
+    """Raise `APIError` for a choice of tools that are not offered, or of one where none is."""
     offered = {tool["function"]["name"] for tool in tools}
     for name in call_of:
         if name not in offered:

@@ -21,12 +21,13 @@ from ...models.generate import GenerationRequest
 from ...models.loaded_model import LoadedModel
 from ...models.model_request import ModelRequest
 from ...models.prompts import Conversation, Prompt
+from ...requests.agent_models import chat_request
 from ...settings import Limits
 from ..block_writer import BlockWriter, named_event
 from ..body import Body
 from ..messages import Content, Lenient
 from ..sampling_body import stops_of
-from ..tools import check_choice, check_size, tools_of
+from ..tools import check_choice, schema_of, tools_of
 from .blocks import (
     BlocksMessage,
     ToolChoice,
@@ -102,19 +103,13 @@ class CountBody(Body):
             )
 
     def conversation(self, model: LoadedModel, limits: Limits) -> Conversation:
-        """Return the conversation that the model continues.
-
-        Raises:
-            APIError: a parameter contradicts another one.
-        """
         tools, notes = tools_of(offered(self.tools), limits, kind="custom", schema="input_schema")
         choice = self.tool_choice or ToolChoice(type="auto")
         calls, call_of = choice_of(choice)
         check_choice(calls, call_of, tools)
         output = None
-        if self.output_config.format is not None:
-            output = self.output_config.format.schema_ or {"type": "object"}
-            check_size(output, "output_config.format.schema", limits)
+        if (form := self.output_config.format) is not None:
+            output = schema_of(form.schema_, "output_config.format.schema", limits)
         return Conversation(
             messages_of(self.system, self.messages),
             tools,
@@ -154,12 +149,10 @@ class MessagesBody(CountBody):
     top_k: int | None = Field(default=None, ge=0)
 
     def sampling(self, _: Tokenizer) -> Sampling:
-        """Return the settings of decodes."""
         return Sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k)
 
     @property
     def max_answer(self) -> int:
-        """Tokens of an answer."""
         return self.max_tokens
 
     @property
@@ -167,7 +160,6 @@ class MessagesBody(CountBody):
         """See `ModelRequest.ping_s`: as the server's settings say."""
 
     def request_for(self, prompt: Prompt, model: LoadedModel, limits: Limits) -> GenerationRequest:
-        """Return the request to the engine for one prompt."""
         turn = TurnRequest(
             self.sampling(model.engine.tokenizer),
             limits=TurnLimits(self.max_tokens),
@@ -190,7 +182,7 @@ async def messages(request: Request, body: MessagesBody) -> ModelRequest:
         )
     stops_of(body.stop_sequences, limits, "stop_sequences")
     omitted = body.thinking is not None and body.thinking.display == "omitted"
-    return ModelRequest.chat(
+    return chat_request(
         service,
         body,
         lambda shown: MessagesWriter(shown, body.max_tokens, thoughts=not omitted),
@@ -201,7 +193,6 @@ class MessagesWriter(BlockWriter):
     """Writes answers in Anthropic's format (see `Writer`): blocks, one after the other.
 
     Args:
-        model: its name.
         max_tokens: that the answer may have.
         thoughts: whether they are shown; else their blocks are empty but for their signatures.
     """

@@ -14,13 +14,7 @@ from starlette.requests import Request
 
 from ....conversation.logprobs import TokenLogprob
 from ...http.api_error import APIError
-from ...models.events import (
-    Done,
-    PromptProgress,
-    Text,
-    progress_of,
-    timings,
-)
+from ...models.events import Done, Text, timings
 from ...models.generate import GenerationRequest
 from ...models.infill import FileText, filled
 from ...models.loaded_model import LoadedModel
@@ -122,14 +116,11 @@ class NativeWriter(TextWriter):
         super().__init__(model, body.n, progress=body.return_progress)
         self._body, self.prompts = body, prompts
 
-    def _progress_event(self, progress: PromptProgress) -> bytes:
-        return self._event(progress.choice, "", {"prompt_progress": progress_of(progress)})
-
     def _text_event(self, text: Text) -> bytes:
         more: dict[str, Any] = {"tokens": text.ids or []}
         if text.logprobs:
             more["completion_probabilities"] = self._logprobs(text.logprobs)
-        return self._event(text.choice, text.text, more | self._timings(text.choice, text.so_far))
+        return self._chunk(text.choice, text.text, more | self._timings(text.choice, text.so_far))
 
     def _done_event(self, done: Done) -> bytes:  # why and how; it repeats no text
         last = self._answer(done.choice)
@@ -142,7 +133,6 @@ class NativeWriter(TextWriter):
         return made[0] if len(made) == 1 else made
 
     def _answer(self, choice: int) -> dict[str, Any]:
-        """Return one of the answers."""
         read, done, body = self._read(choice), self._done[choice], self._body
         assert read is not None
         parts, text = self._parts.get(choice, []), self._text(choice)
@@ -184,7 +174,7 @@ class NativeWriter(TextWriter):
             "logit_bias": [
                 {"token": token, "bias": max(value, -1e30)} for token, value in bias.items()
             ],
-            "stop": [body.stop] if isinstance(body.stop, str) else list(body.stop or ()),
+            "stop": body.stops,
             "samplers": list(order),
             "seed": -1 if body.seed is None else body.seed,
         }
@@ -198,7 +188,7 @@ class NativeWriter(TextWriter):
             **{name: getattr(body, name) for name in shown},
         }
 
-    def _event(self, choice: int, text: str, more: dict[str, Any]) -> bytes:
+    def _chunk(self, choice: int, text: str, more: dict[str, Any]) -> bytes:
         made = {"index": choice, "content": text, "stop": False, "id_slot": -1, **more}
         return b"data: " + to_json(made) + b"\n\n"
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from ...http.api_error import APIError
 from ...models.model_request import ModelRequest
 from ...models.prompts import Conversation
+from ...requests.agent_models import chat_request
 from ...settings import Limits
 from ..messages import (
     Effort,
@@ -29,6 +30,8 @@ from .chat_writer import ChatWriter
 class ChatBody(StreamBody, Talk):
     """See OpenAI's reference; what is not here is refused by name."""
 
+    limit_names = ("max_completion_tokens", "max_tokens")
+
     max_tokens: int | None = Field(default=None, ge=-1)
     max_completion_tokens: int | None = Field(default=None, ge=-1)
     logprobs: bool = False
@@ -42,11 +45,6 @@ class ChatBody(StreamBody, Talk):
     continue_final_message: bool = False
 
     def conversation(self, _: object, limits: Limits) -> Conversation:
-        """Return the conversation that the model continues.
-
-        Raises:
-            APIError: a parameter contradicts another one.
-        """
         begun = self.messages[-1].role == "assistant"
         if not begun and (self.continue_final_message or not self.add_generation_prompt):
             name = "continue_final_message" if self.continue_final_message else None
@@ -87,10 +85,6 @@ class ChatBody(StreamBody, Talk):
     def logprob_count(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else super().logprob_count
 
-    @property
-    def max_answer(self) -> int | None:
-        return self.answer_limit(self.max_completion_tokens, self.max_tokens)
-
 
 async def chat_completions(request: Request, body: ChatBody) -> ModelRequest:
     """Answer a conversation."""
@@ -98,7 +92,7 @@ async def chat_completions(request: Request, body: ChatBody) -> ModelRequest:
     limits: Limits = service.settings.limits
     body.check(limits)
     check_logprobs(body.logprobs, body.top_logprobs, limits)
-    return ModelRequest.chat(
+    return chat_request(
         service,
         body,
         lambda shown: ChatWriter(

@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from ....conversation.logprobs import TokenLogprob
 from ....tokens.tokenizer import Tokenizer
 from ...models.events import (
+    Answered,
     Call,
     CallPart,
     Done,
@@ -23,8 +24,8 @@ from ...models.events import (
     Thought,
     progress_of,
     timings,
+    whole_of,
 )
-from ...models.loaded_model import LoadedModel
 from ...models.writer import Writer
 
 DONE = b"data: [DONE]\n\n"
@@ -72,35 +73,24 @@ class ChatWriter(Writer):
         self._progress, self._logprobs = progress, logprobs
         self.id = f"chatcmpl-{token_hex(12)}"
         self._created, self._model, self._usage = int(time.time()), model, usage
-        self._tokenizer: Tokenizer | None = None
         self._head = b""
         self._starts: dict[int, bytes] = {}
         self._read: PromptRead | None = None
         self._done: list[Done] = []
-        self._choices: dict[int, dict[str, Any]] = {}
-        self._fingerprint = ""
-
-    def of(self, model: LoadedModel) -> None:
-        """Set the model; its fingerprint is a part of the answer."""
-        self._tokenizer, self._fingerprint = model.engine.tokenizer, model.fingerprint
+        self._answers: dict[int, Answered] = {}
 
     # --- streamed
 
     def stream(self, event: Event) -> bytes:
-        if isinstance(event, Text):
-            noted = b"null"
-            if event.logprobs is not None:
-                assert self._tokenizer is not None
+        if isinstance(event, Text | Thought):
+            noted, kind = b"null", b"content"
+            if isinstance(event, Thought):
+                kind = b"reasoning_content"
+            elif event.logprobs is not None:
                 noted = to_json({"content": shown_logprobs(event.logprobs, self._tokenizer)})
-            text = encode_basestring(event.text).encode()
+            delta = b'{"%s":%s}' % (kind, encode_basestring(event.text).encode())
             more = self._so_far(event.so_far)
-            return self._chunk(
-                event.choice, b'{"content":' + text + b"}", logprobs=noted, more=more
-            )
-        if isinstance(event, Thought):
-            text = encode_basestring(event.text).encode()
-            more = self._so_far(event.so_far)
-            return self._chunk(event.choice, b'{"reasoning_content":' + text + b"}", more=more)
+            return self._chunk(event.choice, delta, logprobs=noted, more=more)
         if isinstance(event, CallPart):
             begun = self._call_begun(event) if event.first else b""
             return begun + self._call_part(event, event.text, self._so_far(event.so_far))
@@ -113,14 +103,11 @@ class ChatWriter(Writer):
         if isinstance(event, PromptRead):
             self._read = event
             if self._progress:
-                whole = event.tokens
-                return self._progressed(PromptProgress(whole, event.cached, whole, event.seconds))
+                return self._progressed(whole_of(event))
         elif isinstance(event, Done):
             self._done.append(event)
-            finish = to_json(event.reason)
-            return self._chunk(
-                event.choice, b"{}", finish, more=self._so_far((event.tokens, event.seconds))
-            )
+            more = self._so_far((event.tokens, event.seconds))
+            return self._chunk(event.choice, b"{}", to_json(event.reason), more=more)
         return b""
 
     def end(self) -> bytes:
@@ -152,8 +139,7 @@ class ChatWriter(Writer):
         logprobs: bytes = b"null",
         more: bytes = b"",
     ) -> bytes:
-        start = self._starts.get(choice)
-        first = b""
+        start, first = self._starts.get(choice), b""
         if start is None:
             start = b"data: " + self._common() + b'[{"index":%d,"delta":' % choice
             self._starts[choice] = start
@@ -166,15 +152,17 @@ class ChatWriter(Writer):
 
     def _common(self) -> bytes:
         if not self._head:
-            head = {
-                "id": self.id,
-                "object": "chat.completion.chunk",
-                "created": self._created,
-                "model": self._model,
-                "system_fingerprint": self._fingerprint,
-            }
-            self._head = to_json(head)[:-1] + b',"choices":'
+            self._head = to_json(self._about("chat.completion.chunk"))[:-1] + b',"choices":'
         return self._head
+
+    def _about(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self._created,
+            "model": self._model,
+            "system_fingerprint": "" if self._loaded is None else self._loaded.fingerprint,
+        }
 
     def _tail(self) -> bytes:
         return b',"usage":null}' if self._usage else b"}"
@@ -190,33 +178,18 @@ class ChatWriter(Writer):
     def add(self, event: Event) -> None:
         if isinstance(event, PromptRead):
             self._read = event
-            return
-        if isinstance(event, Text | Thought | Call | Done):
-            choice = self._choices.setdefault(
-                event.choice, {"text": [], "thought": [], "calls": [], "noted": [], "done": None}
-            )
-            if isinstance(event, Text):
-                choice["text"].append(event.text)
-                choice["noted"] += event.logprobs or ()
-            elif isinstance(event, Thought):
-                choice["thought"].append(event.text)
-            elif isinstance(event, Call):
-                if event.as_text:
-                    choice |= {"text": [], "noted": []}
-                function = {"name": event.name, "arguments": event.arguments}
-                choice["calls"].append({"id": event.id, "type": "function", "function": function})
-            else:
-                choice["done"] = event
+        elif isinstance(event, Text | Thought | Call | Done):
+            answer = self._answers.setdefault(event.choice, Answered())
+            if isinstance(event, Call) and event.as_text:
+                answer.text, answer.logprobs = [], []
+            answer.add(event)
+            if isinstance(event, Done):
                 self._done.append(event)
 
     def whole(self) -> dict[str, Any]:
         made: dict[str, Any] = {
-            "id": self.id,
-            "object": "chat.completion",
-            "created": self._created,
-            "model": self._model,
-            "system_fingerprint": self._fingerprint,
-            "choices": [self._choice(n) for n in sorted(self._choices)],
+            **self._about("chat.completion"),
+            "choices": [self._choice(n) for n in sorted(self._answers)],
             "usage": usage_of([self._read], self._done),
         }
         if self._read is not None and self._done:
@@ -225,22 +198,27 @@ class ChatWriter(Writer):
         return made
 
     def _choice(self, number: int) -> dict[str, Any]:
-        found = self._choices[number]
-        text, thought = "".join(found["text"]), "".join(found["thought"])
+        found = self._answers[number]
+        text, thought, noted = "".join(found.text), "".join(found.thinking), None
         message: dict[str, Any] = {"role": "assistant", "content": text or None, "refusal": None}
-        if not text and not found["calls"]:
+        if not text and not found.calls:
             message["content"] = ""
         if thought:
             message["reasoning_content"] = thought
-        if found["calls"]:
-            message["tool_calls"] = found["calls"]
-        noted = None
-        if found["noted"] or (self._logprobs and not found["calls"]):  # those of no token, too
-            assert self._tokenizer is not None
-            noted = {"content": shown_logprobs(found["noted"], self._tokenizer)}
+        if found.calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for call in found.calls
+            ]
+        if found.logprobs or (self._logprobs and not found.calls):  # those of no token, too
+            noted = {"content": shown_logprobs(found.logprobs, self._tokenizer)}
         return {
             "index": number,
             "message": message,
             "logprobs": noted,
-            "finish_reason": found["done"].reason if found["done"] else None,
+            "finish_reason": found.done.reason if found.done else None,
         }

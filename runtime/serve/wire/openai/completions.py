@@ -15,12 +15,7 @@ from starlette.requests import Request
 from ....conversation.logprobs import TokenLogprob
 from ....tokens.tokenizer import TokenStream
 from ...http.api_error import APIError
-from ...models.events import (
-    Done,
-    PromptProgress,
-    Text,
-    progress_of,
-)
+from ...models.events import Done, Text
 from ...models.generate import GenerationRequest
 from ...models.infill import filled
 from ...models.loaded_model import LoadedModel
@@ -119,20 +114,16 @@ class CompletionWriter(TextWriter):
         super().of(model)
         self._common["system_fingerprint"] = model.fingerprint
 
-    def _progress_event(self, progress: PromptProgress) -> bytes:
-        more = {"prompt_progress": progress_of(progress)}
-        return self._chunk(progress.choice, "", None, None, more)
-
     def _text_event(self, text: Text) -> bytes:
         echo = self._echo_of(text.choice) if self._parts[text.choice][0] is text else ""
         noted = self._logprobs(text.choice, text.logprobs)
         more = self._timings(text.choice, text.so_far)
-        return self._chunk(text.choice, echo + text.text, noted, None, more)
+        return self._chunk(text.choice, echo + text.text, more, noted)
 
     def _done_event(self, done: Done) -> bytes:
         echo = "" if done.choice in self._parts else self._echo_of(done.choice)
         more = self._timings(done.choice, (done.tokens, done.seconds))
-        return self._chunk(done.choice, echo, None, done.reason, more)
+        return self._chunk(done.choice, echo, more, reason=done.reason)
 
     def end(self) -> bytes:
         if not self._usage:
@@ -163,15 +154,12 @@ class CompletionWriter(TextWriter):
         self,
         choice: int,
         text: str,
-        logprobs: dict[str, Any] | None,
-        reason: str | None,
         more: dict[str, Any],
+        logprobs: dict[str, Any] | None = None,
+        reason: str | None = None,
     ) -> bytes:
-        made = {
-            **self._common,
-            "choices": [self._choice(choice, text, logprobs, reason)],
-            **more,
-        }
+        choices = [self._choice(choice, text, logprobs, reason)]
+        made = {**self._common, "choices": choices, **more}
         if self._usage:
             made["usage"] = None
         return b"data: " + to_json(made) + b"\n\n"

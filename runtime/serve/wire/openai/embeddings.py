@@ -24,12 +24,12 @@ from ...models.loaded_model import LoadedModel
 from ...models.model_request import ModelRequest
 from ...models.prompts import Prompt
 from ...models.writer import Writer
-from ...settings import Limits
 from ..body import Body
-from ..prompt_body import Piece, Prompts, ids_of, prompts_of
+from ..prompt_body import Prompts, ids_of, prompts_of
 
 if TYPE_CHECKING:
     from ....engine.engine import Engine
+    from ...requests.service import Service
 
 
 class VectorBody(Body):
@@ -56,7 +56,8 @@ class NativeEmbeddingBody(VectorBody):
 
 async def embeddings(request: Request, body: EmbeddingsBody) -> ModelRequest:
     """Return vectors of texts, in OpenAI's format."""
-    return _answer(request, body, body.input, "input", native=False)
+    work = EmbeddingWork(request.app.state.service, body, body.input, "input", native=False)
+    return ModelRequest(work.model, [work.prepare], work, streamed=False)
 
 
 async def native_embeddings(request: Request, body: NativeEmbeddingBody) -> ModelRequest:
@@ -64,23 +65,7 @@ async def native_embeddings(request: Request, body: NativeEmbeddingBody) -> Mode
     given, name = (body.input, "input") if body.content is None else (body.content, "content")
     if given is None or (body.input is not None and body.content is not None):
         raise APIError("give content, or input", param="content")
-    return _answer(request, body, given, name, native=True)
-
-
-def _answer(
-    request: Request, body: VectorBody, given: Prompts, param: str, *, native: bool
-) -> ModelRequest:
-    service = request.app.state.service
-    limits: Limits = service.settings.limits
-    work = EmbeddingWork(
-        service.models.check(body.model),
-        body,
-        prompts_of(given, limits.inputs, param),
-        param,
-        limits,
-        service.settings.pooling,
-        native=native,
-    )
+    work = EmbeddingWork(request.app.state.service, body, given, name, native=True)
     return ModelRequest(work.model, [work.prepare], work, streamed=False)
 
 
@@ -88,25 +73,16 @@ class EmbeddingWork(Writer):
     """What is asked, how it is done, and the answer (see `Writer`).
 
     Args:
-        model: its name.
         texts: texts, or tokens with texts between them; `param`: what they are called.
-        pooling: how vectors are made, where the server's settings say it.
         native: whether the answer is llama-server's own.
     """
 
     def __init__(
-        self,
-        model: str,
-        body: VectorBody,
-        texts: Sequence[str | list[Piece]],
-        param: str,
-        limits: Limits,
-        pooling: str | None,
-        *,
-        native: bool,
+        self, service: Service, body: VectorBody, texts: Prompts, param: str, *, native: bool
     ) -> None:
-        self.model, self._body, self._native = model, body, native
-        self._texts, self._param, self._limits, self._pooling = texts, param, limits, pooling
+        self.model, self._body, self._native = service.models.check(body.model), body, native
+        self._settings, self._param = service.settings, param
+        self._texts = prompts_of(texts, service.settings.limits.inputs, param)
         self._vectors: list[bytes] = []
         self._tokens = 0
 
@@ -128,10 +104,10 @@ class EmbeddingWork(Writer):
                 raise too_long(len(ids[-1]), engine.context, where)
         way = self._way(engine)
         values = engine.embedder.width * (sum(map(len, ids)) if way == "none" else len(ids))
-        if values > self._limits.vector_values:
+        if values > (limit := self._settings.limits.vector_values):
             raise APIError(
-                f"the answer would have {values:,} numbers, but the limit is "
-                f"{self._limits.vector_values:,}; send fewer or shorter texts",
+                f"the answer would have {values:,} numbers, but the limit is {limit:,}; send fewer "
+                "or shorter texts",
                 param=self._param,
             )
 
@@ -148,10 +124,9 @@ class EmbeddingWork(Writer):
         )
 
     def _way(self, engine: Engine) -> Pooling:
-        """Return how vectors are made."""
         embedder, body = engine.embedder, self._body
         try:
-            way = embedder.pooling_of(self._pooling)
+            way = embedder.pooling_of(self._settings.pooling)
         except SettingError as error:
             # llama-server takes a file that says nothing for one that says "none".
             if not self._native:

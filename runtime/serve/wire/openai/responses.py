@@ -11,6 +11,7 @@ from starlette.requests import Request
 from ...http.api_error import APIError
 from ...http.scope import BODY, NAMESPACE
 from ...models.model_request import ModelRequest
+from ...requests.agent_models import chat_request
 from ...settings import Limits
 from ..body import Body, checked
 from ..sampling_body import check_logprobs
@@ -47,7 +48,7 @@ async def responses(request: Request, body: ResponsesBody) -> ModelRequest:
             writer.keep = lambda response: store.put(namespace, response, items)
         return writer
 
-    return ModelRequest.chat(service, body, writer_for)
+    return chat_request(service, body, writer_for)
 
 
 async def continued(

@@ -51,6 +51,7 @@ class ResponsesBody(SamplingBody):
     """See OpenAI's reference; what is not here is refused by name."""
 
     turns: ClassVar[str] = "input"
+    limit_names = ("max_output_tokens",)
 
     input: str | list[Item] = Field(min_length=1)
     instructions: str | None = None
@@ -80,11 +81,6 @@ class ResponsesBody(SamplingBody):
     max_tool_calls: int | None = Field(default=None, ge=1)  # of tools that a server runs itself
 
     def conversation(self, _: object, limits: Limits) -> Conversation:
-        """Return the conversation that the model continues.
-
-        Raises:
-            APIError: a parameter contradicts another one.
-        """
         tools, notes = tools_of(offered(self.tools), limits)
         calls, call_of = choice_of(self.tool_choice)
         check_choice(calls, call_of, tools)
@@ -98,10 +94,6 @@ class ResponsesBody(SamplingBody):
             effort=self.reasoning.effort,
             notes=notes,
         )
-
-    @property
-    def max_answer(self) -> int | None:
-        return self.answer_limit(self.max_output_tokens)
 
     @property
     def logprob_count(self) -> int | None:

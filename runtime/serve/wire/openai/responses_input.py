@@ -13,7 +13,7 @@ from ...http.api_error import APIError
 from ...models.turns import Turns
 from ...settings import Limits
 from ..messages import Content, Lenient, OtherPart, text_of
-from ..tools import Offered, arguments_of, check_size
+from ..tools import Offered, arguments_of, schema_of
 
 
 class MessageItem(Lenient):
@@ -187,12 +187,7 @@ def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
 
 
 def output_of(form: TextFormat | None, limits: Limits) -> dict[str, Any] | None:
-    """Return the schema that an answer must fit.
-
-    Raises:
-        APIError: it is too large.
-    """
+    """Return the schema that an answer must fit; raise `APIError` where it is too large."""
     if isinstance(form, SchemaFormat):
-        check_size(form.schema_, "text.format.schema", limits)
-        return form.schema_ or {"type": "object"}
+        return schema_of(form.schema_, "text.format.schema", limits)
     return {"type": "object"} if form is not None and form.type == "json_object" else None

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic_core import to_json
 
 from ....conversation.logprobs import TokenLogprob
-from ....tokens.tokenizer import Tokenizer
 from ...http.api_error import APIError
-from ...models.loaded_model import LoadedModel
 from ..block_writer import BlockWriter, named_event
 from .chat_writer import shown_logprobs
 
@@ -41,6 +39,12 @@ _FORMS = {
     ),
 }
 
+_ECHOED = (
+    *("instructions", "max_output_tokens", "parallel_tool_calls", "previous_response_id"),
+    *("prompt_cache_key", "safety_identifier", "store", "temperature", "top_p", "user"),
+)
+"""Parameters that a response repeats as they were given."""
+
 
 class ResponsesWriter(BlockWriter):
     """Writes answers in OpenAI's format of items (see `Writer`): one after the other."""
@@ -53,19 +57,12 @@ class ResponsesWriter(BlockWriter):
         self._id, self._created = f"resp_{token_hex(16)}", int(time.time())
         functions = [tool for tool in body.tools if tool.type == "function"]
         choice = body.tool_choice
-        self._settings = {
+        settings = {
+            **{name: getattr(body, name) for name in _ECHOED},
             "background": False,
-            "instructions": body.instructions,
-            "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
-            "parallel_tool_calls": body.parallel_tool_calls,
-            "previous_response_id": body.previous_response_id,
-            "prompt_cache_key": body.prompt_cache_key,
             "reasoning": body.reasoning.model_dump(include={"effort", "summary"}),
-            "safety_identifier": body.safety_identifier,
             "service_tier": "default",
-            "store": body.store,
-            "temperature": body.temperature,
             "text": {
                 "format": {"type": "text"},
                 **body.text.model_dump(by_alias=True, exclude_none=True),
@@ -73,19 +70,14 @@ class ResponsesWriter(BlockWriter):
             "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
             "tools": [tool.model_dump() for tool in functions],
             "top_logprobs": body.top_logprobs or 0,
-            "top_p": body.top_p,
             "truncation": "disabled",
-            "user": body.user,
         }
+        self._settings = dict(sorted(settings.items()))
         # Most clients show no thoughts but summaries, and these they ask for.
         if body.reasoning.summary not in (None, "none"):
             self.thought = "summary"
-        self._tokenizer: Tokenizer | None = None
         self._count = 0  # of events
         self._noted: list[dict[str, Any]] = []  # probabilities of the last item's tokens
-
-    def of(self, model: LoadedModel) -> None:
-        self._tokenizer = model.engine.tokenizer
 
     def end(self) -> bytes:
         response = self.whole()
@@ -182,7 +174,6 @@ class ResponsesWriter(BlockWriter):
         if self._open == "text":
             noted: list[dict[str, Any]] = []
             if logprobs is not None:
-                assert self._tokenizer is not None
                 noted = shown_logprobs(logprobs, self._tokenizer)
             self._noted += noted
             more = b',"logprobs":' + to_json(noted)
