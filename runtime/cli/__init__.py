@@ -43,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = Output(as_json=args.json)
     try:
         with log_shown(output, quiet=getattr(args, "quiet", False)):
-            return import_module(f".{args.module}", __name__).run(args, output)
+            run = getattr(args, "execute", None) or import_module(f".{args.module}", __name__).run
+            return run(args, output)
     except KeyboardInterrupt as error:
         _fail(output, Exit.INTERRUPTED, output.interruption)
         return error.args[0] if error.args else Exit.INTERRUPTED  # of a signal: `__main__`

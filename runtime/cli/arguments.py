@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
@@ -106,6 +106,16 @@ class OneLineParser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, allow_abbrev=False, **kwargs)
+
+    def explain(self) -> None:
+        """Fill in the help of declared options, which is read from their source: only if needed."""
+        for action in self._actions:
+            if declared := getattr(action, "declared", None):
+                action.help = declared.text()
+
+    def format_help(self) -> str:
+        self.explain()
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """End with status 2."""
@@ -237,10 +247,15 @@ class Commands(argparse._SubParsersAction):
         self._name_parser_map[name] = None
         self._declared[name] = summary, module, json
 
-    def add(self, name: str, summary: str, *, json: bool = True) -> argparse.ArgumentParser:
-        """Add a command at once and return its parser, for options."""
-        command = self.add_parser(name, help=summary, description=_sentence(summary))
-        return _with_json(command, json)
+    def add(self, run: Callable[..., int], *groups: Any, json: bool = True) -> None:
+        """Add a command at once; its function's name is its own, and its docstring the summary."""
+        sentence = (run.__doc__ or "").partition("\n")[0]
+        summary = f"{sentence[:1].lower()}{sentence[1:].removesuffix('.')}"
+        command = self.add_parser(run.__name__, help=summary, description=sentence)
+        command.set_defaults(execute=run)
+        for group in groups:
+            group.add_to(command)
+        _with_json(command, json)
 
     def add_alias(self, word: str, command: argparse.ArgumentParser, summary: str) -> None:
         """Let a word select a command that is another verb's."""
@@ -256,12 +271,18 @@ class Commands(argparse._SubParsersAction):
         module = import_module(f".{file}", __package__)
         if hasattr(module, "add_options"):
             module.add_options(command)
+        alone = [module.Options] if hasattr(module, "Options") else []
+        for group in getattr(module, "OPTIONS", alone):
+            group.add_to(command)
         return _with_json(command, json)
 
     def make_all(self) -> None:
         """Build the parsers of all declared commands, and of their commands."""
         for name in list(self._declared):
-            for action in self.make(name)._actions:
+            self.make(name)
+        for parser in self.choices.values():
+            parser.explain()
+            for action in parser._actions:
                 if isinstance(action, Commands):
                     action.make_all()
 
@@ -357,6 +378,22 @@ def add_commands(
         whole = f"{parser.prog} {default}"
         parser.epilog = f"Without a command it is `{default}`; `{whole} --help` has its options."
     return commands
+
+
+def commands_of(
+    verb: str, summaries: Mapping[str, str], **settings: Any
+) -> Callable[[argparse.ArgumentParser], None]:
+    """Return the `add_options` of a verb whose commands are the modules of its package.
+
+    settings: as `add_commands` takes them.
+    """
+
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        commands = add_commands(parser, **settings)
+        for name, summary in summaries.items():
+            commands.declare(name, summary, f"{verb}.{name}")
+
+    return add_options
 
 
 def positive(text: str) -> int:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError, TriplepointError
-from .agent_options import add_agent_options as add_options
+from .agent_options import AGENT_OPTIONS as OPTIONS
 from .exit_codes import Exit, as_flags, explain
 from .load_engine import load_model
 from .output import Output
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..agent.session_store import SavedSession
     from .slash_commands import ChatSet
 
-__all__ = ["add_options", "run"]
+__all__ = ["OPTIONS", "run"]
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -6,12 +6,15 @@ import argparse
 
 from .arguments import Commands, build_parser
 from .exit_codes import Exit
+from .option_groups import OptionGroup, argument
 from .output import Output
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the name of the shell."""
-    verb.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell that reads the script")
+class Options(OptionGroup):
+    """The name of the shell."""
+
+    shell: str = argument(choices=("bash", "zsh", "fish"))
+    """shell that reads the script"""
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

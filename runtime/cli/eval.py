@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from ...errors import SettingError
 from .agent_options import trace
-from .arguments import group_of
 from .atomic_write import atomic_write, check_outputs
 from .exit_codes import Exit
 from .load_engine import load_model
-from .options import add_file, add_number, add_switch, share
+from .option_groups import OptionGroup, Section, argument, option
+from .options import share
 from .output import Output
 
 if TYPE_CHECKING:
@@ -24,42 +24,39 @@ if TYPE_CHECKING:
     from ..suites.results import Row
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the suite, the results file, and the selection of attempts."""
-    verb.add_argument("suite", metavar="SUITE", help="suite file: .yaml, .toml or .json")
-    add_file(
-        verb, "-o", "--output", help="results file (default: SUITE.results.jsonl in this folder)"
-    )
-    add_switch(verb, "--fresh", help="discard existing results")
-    add_switch(verb, "--report-only", help="run nothing; show existing results")
-    what = group_of(verb, "what is asked")
-    what.add_argument(
-        "-m",
-        "--model",
-        action="append",
-        metavar="MODEL",
-        help="model to use instead of the suite's; repeatable",
-    )
-    what.add_argument(
-        "--task",
-        action="append",
-        metavar="NAME",
-        help="only tasks or groups whose name starts with NAME; repeatable",
-    )
-    add_number(what, "--repeats", help="attempts per task, instead of the suite's number")
-    add_number(what, "--parallel", default=1, help="concurrent attempts")
-    group_of(verb, "trace").add_argument(
-        "--trace", type=trace, metavar="WHERE", help="trace folder, or off (default: off)"
-    )
-    shown = group_of(verb, "output")
-    add_switch(shown, "--misses", help="list failed attempts and why they failed")
-    add_file(shown, "--html", help="write an HTML page with all tables")
-    shown.add_argument(
-        "--min-accuracy",
-        type=share,
-        metavar="SHARE",
-        help="exit with status 1 if a model's accuracy is below SHARE, such as 0.8",
-    )
+class Options(OptionGroup):
+    """The suite, which attempts are made, and what is shown of them."""
+
+    suite: str = argument("SUITE")
+    """suite file: .yaml, .toml or .json"""
+    output: str | None = option("-o", "FILE")
+    """results file (default: SUITE.results.jsonl in this folder)"""
+    fresh: bool = option()
+    """discard existing results"""
+    report_only: bool = option()
+    """run nothing; show existing results"""
+
+    selection = Section("what is asked")
+    model: list[str] | None = option("-m", "MODEL")
+    """model to use instead of the suite's; repeatable"""
+    task: list[str] | None = option("NAME")
+    """only tasks or groups whose name starts with NAME; repeatable"""
+    repeats: int | None = option()
+    """attempts per task, instead of the suite's number"""
+    parallel: int = option(default=1)
+    """concurrent attempts"""
+
+    recorded = Section("trace")
+    trace: str | bool | None = option("WHERE", type=trace)
+    """trace folder, or off (default: off)"""
+
+    shown = Section("output")
+    misses: bool = option()
+    """list failed attempts and why they failed"""
+    html: str | None = option("FILE")
+    """write an HTML page with all tables"""
+    min_accuracy: float | None = option("SHARE", type=share)
+    """exit with status 1 if a model's accuracy is below SHARE, such as 0.8"""
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -9,19 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .agent_options import (
-    add_limit_options,
-    add_reply_options,
-    add_tool_options,
-    add_trace_option,
-    harness_given,
-)
-from .arguments import group_of
+from .agent_options import AgentOptions, RecordOptions, harness_given
 from .exit_codes import Exit
-from .load_engine import add_engine_options, decoding_of, is_server, named, nbytes
-from .options import add_file, add_number, add_option, add_switch, seconds, within
+from .load_engine import decoding_of, engine_options, is_server, named, nbytes
+from .option_groups import OptionGroup, Section, argument, option
+from .options import seconds, within
 from .output import Output
-from .sampling_options import add_sampling_options, sampling_of
+from .sampling_options import SamplingOptions, sampling_of
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -31,95 +25,6 @@ if TYPE_CHECKING:
     from ..fleet.rows import Row
 
 _TOLD_EVERY_S = 30.0  # where no terminal shows the progress
-
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the rows, the workers, and the agents."""
-    verb.add_argument(
-        "questions",
-        metavar="QUESTIONS",
-        nargs="?",
-        help="file with a row per question: JSON lines (- reads them from stdin), CSV or Parquet",
-    )
-    verb.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        required=True,
-        help="results file; rows already in it are skipped",
-    )
-    rows = group_of(verb, "rows")
-    rows.add_argument(
-        "--question", metavar="TEXT", help='the question of every row: "What failed in {name}?"'
-    )
-    rows.add_argument(
-        "--dir-from",
-        metavar="FOLDER",
-        help="make a row for each folder in FOLDER: {name} and {dir}",
-    )
-    rows.add_argument(
-        "--dir", type=named, metavar="D", help="folder for rows that name none (default: .)"
-    )
-    add_option(
-        rows,
-        "--order",
-        choices=("input", "done"),
-        default="input",
-        help="final order of the results: as in the input, or as they finished",
-    )
-    where = group_of(verb, "where rows run")
-    add_option(
-        where,
-        "--to",
-        metavar="WHERE",
-        default="local:4",
-        help="local:N (N agents on one engine), http://HOST:PORT[,…] (servers), auto or "
-        "ray://HOST:PORT (a Ray cluster)",
-    )
-    add_number(where, "--parallel", help="concurrent rows per server or engine (default: 4)")
-    add_number(where, "--workers", help="engines on the cluster (default: as many as fit)")
-    where.add_argument(
-        "--worker-memory", type=nbytes, metavar="SIZE", help="memory for each engine on the cluster"
-    )
-    add_option(
-        where,
-        "--patience",
-        type=seconds,
-        metavar="S",
-        default=60.0,
-        help="give up on a server after S seconds without a response",
-    )
-    when = group_of(verb, "attempts and limits")
-    add_number(when, "--attempts", default=3, help="attempts per row before it is set aside")
-    add_switch(when, "--retry-failed", help="retry rows that failed or were set aside")
-    when.add_argument(
-        "--until",
-        type=until,
-        metavar="TIME",
-        help="start no rows after this time (18:00) or this long (30m, 8h)",
-    )
-    when.add_argument(
-        "--max-cost",
-        type=money,
-        metavar="X",
-        help="stop starting rows when the total cost would exceed X",
-    )
-    when.add_argument(
-        "--price",
-        action="append",
-        type=price,
-        metavar="KEY=X",
-        help="price: in, cached or out per million tokens, hour per hour of a row; repeatable",
-    )
-    add_engine_options(verb)
-    add_limit_options(verb)
-    add_reply_options(verb)
-    add_tool_options(verb, session=False)
-    add_sampling_options(verb)
-    add_trace_option(group_of(verb, "trace"), "folder, or off (default: beside the results)")
-    shown = group_of(verb, "output")
-    add_file(shown, "--schema", help="answer in JSON that fits the JSON schema in FILE")
-    add_switch(shown, "-q", "--quiet", help="show no progress and no summary")
 
 
 def until(text: str) -> float:
@@ -145,6 +50,78 @@ def price(text: str) -> tuple[str, float]:
     if name not in ("in", "cached", "out", "hour"):
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not in=X, cached=X, out=X or hour=X")
     return name, money(amount)
+
+
+class MapOptions(OptionGroup):
+    """The rows and their results, where they run, and how often they are tried."""
+
+    questions: str | None = argument("QUESTIONS", nargs="?")
+    """file with a row per question: JSON lines (- reads them from stdin), CSV or Parquet"""
+    output: str = option("-o", "FILE", required=True)
+    """results file; rows already in it are skipped"""
+
+    row = Section("rows")
+    question: str | None = option("TEXT")
+    """the question of every row: "What failed in {name}?\""""
+    dir_from: str | None = option("FOLDER")
+    """make a row for each folder in FOLDER: {name} and {dir}"""
+    dir: str | None = option("D", type=named)
+    """folder for rows that name none (default: .)"""
+    order: str = option(choices=("input", "done"), default="input")
+    """final order of the results: as in the input, or as they finished"""
+
+    place = Section("where rows run")
+    to: str = option("WHERE", default="local:4")
+    """local:N (N agents on one engine), http://HOST:PORT[,…] (servers), auto or ray://HOST:PORT (a
+    Ray cluster)"""
+    parallel: int | None = option()
+    """concurrent rows per server or engine (default: 4)"""
+    workers: int | None = option()
+    """engines on the cluster (default: as many as fit)"""
+    worker_memory: int | None = option("SIZE", type=nbytes)
+    """memory for each engine on the cluster"""
+    patience: float = option("S", type=seconds, default=60.0)
+    """give up on a server after S seconds without a response"""
+
+    attempt = Section("attempts and limits")
+    attempts: int = option(default=3)
+    """attempts per row before it is set aside"""
+    retry_failed: bool = option()
+    """retry rows that failed or were set aside"""
+    until: float | None = option("TIME", type=until)
+    """start no rows after this time (18:00) or this long (30m, 8h)"""
+    max_cost: float | None = option("X", type=money)
+    """stop starting rows when the total cost would exceed X"""
+    price: list[tuple[str, float]] | None = option("KEY=X", action="append", type=price)
+    """price: in, cached or out per million tokens, hour per hour of a row; repeatable"""
+
+
+class ShownOptions(OptionGroup):
+    """What is shown, and in which form the answers are."""
+
+    title = Section("output")
+    schema: str | None = option("FILE")
+    """answer in JSON that fits the JSON schema in FILE"""
+    quiet: bool = option("-q")
+    """show no progress and no summary"""
+
+
+OPTIONS = (
+    *(MapOptions, engine_options()),
+    # Rows are answered without a person: nobody is asked, and no server of tools is started.
+    AgentOptions.without("dir", "session", "resume", "mcp").but(
+        mode={
+            "choices": ("read-only", "yes"),
+            "default": "read-only",
+            "help": "calls that do more than read: refuse them, ask before each, or allow them all",
+        },
+    ),
+    SamplingOptions,
+    RecordOptions.only("trace", "redact").but(
+        trace={"help": "trace folder, or off (default: beside the results)"},
+    ),
+    ShownOptions,
+)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

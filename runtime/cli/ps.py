@@ -8,19 +8,17 @@ from typing import Any
 
 from ...errors import ModelError, SettingError
 from .exit_codes import Exit
+from .option_groups import OptionGroup, option
 from .output import Output
 
 _WAIT_S = 10.0
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the address of the server."""
-    verb.add_argument(
-        "--url",
-        metavar="URL",
-        help="address of the server; TRIPLEPOINT_API_KEY holds its key (default: "
-        "http://127.0.0.1:11435)",
-    )
+class Options(OptionGroup):
+    """The address of the server."""
+
+    url: str | None = option("URL")
+    """address of the server; TRIPLEPOINT_API_KEY holds its key (default: http://127.0.0.1:11435)"""
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

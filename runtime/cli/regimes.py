@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError, SettingError
 from ...traces.sanitize import printable
-from .arguments import numbers
 from .atomic_write import atomic_write, check_outputs
-from .bench.options import BUSY
 from .load_engine import (
     DEFAULT_MODEL,
     MODEL,
-    add_context_option,
-    add_pass_options,
+    EngineOptions,
     load_engine,
     named,
 )
-from .options import add_file, add_switch
+from .option_groups import OptionGroup, argument, option
 from .output import Output
+from .tables import BUSY
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -44,33 +42,25 @@ _LEAST_CONTEXT = 3  # two sizes of phases and two lengths of the cache make a pl
 _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of --measure
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the model, and what is drawn."""
-    verb.add_argument(
-        "model", nargs="?", type=named, metavar="MODEL", help=f"{MODEL} ({DEFAULT_MODEL})"
-    )
-    verb.add_argument("--run", metavar="TRACE", help="draw this recorded run on the diagram")
-    verb.add_argument(
-        "--batch",
-        type=numbers,
-        metavar="B,…",
-        help="also draw the diagram for B sequences per pass: how the memory-bound region shrinks",
-    )
-    verb.add_argument(
-        "--beside",
-        nargs="+",
-        metavar="MODEL",
-        help="draw the diagrams of these models side by side in one .svg",
-    )
-    add_file(verb, "-o", "--output", help="write the diagram to an .svg or .html file")
-    add_switch(verb, "--measure", help="time some points and draw them too")
-    add_switch(
-        verb,
-        "--recalibrate",
-        help="measure the kernels again instead of using the saved calibration",
-    )
-    add_pass_options(verb)
-    add_context_option(verb)
+class RegimesOptions(OptionGroup):
+    """The model, and what is drawn."""
+
+    model: str | None = argument("MODEL", f"{MODEL} ({DEFAULT_MODEL})", nargs="?", type=named)
+    run: str | None = option("TRACE")
+    """draw this recorded run on the diagram"""
+    batch: list[int] | None = option("B,…")
+    """also draw the diagram for B sequences per pass: how the memory-bound region shrinks"""
+    beside: list[str] | None = option("MODEL", nargs="+")
+    """draw the diagrams of these models side by side in one .svg"""
+    output: str | None = option("-o", "FILE")
+    """write the diagram to an .svg or .html file"""
+    measure: bool = option()
+    """time some points and draw them too"""
+    recalibrate: bool = option()
+    """measure the kernels again instead of using the saved calibration"""
+
+
+OPTIONS = (RegimesOptions, EngineOptions.only("threads", "target", "kv", "context"))
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

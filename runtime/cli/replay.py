@@ -6,72 +6,15 @@ import argparse
 from typing import TYPE_CHECKING
 
 from .agent_options import group_names, trace
-from .arguments import group_of
-from .load_engine import add_engine_options, named
-from .options import add_file, add_switch, within
+from .load_engine import engine_options, named
+from .option_groups import OptionGroup, Section, argument, option
+from .options import within
 from .output import Output
 from .traces import TRACE, trace_json
 from .transcript import show_end, show_header, show_parent, show_rest, show_turn
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
-
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the run, and what to do with it."""
-    verb.add_argument("recording", metavar="TRACE", help=TRACE)
-    verb.add_argument(
-        "--speed",
-        type=speed,
-        metavar="X",
-        help="play it back at X times the recorded speed; max: without waiting",
-    )
-    what = verb.add_mutually_exclusive_group()
-    add_switch(
-        what,
-        "--verify",
-        help="run the model again with the recorded tool results and compare every token",
-    )
-    add_switch(what, "--benchmark", help="time the recorded work on this machine and compare")
-    what.add_argument(
-        "--from",
-        dest="start",
-        type=step,
-        metavar="TURN[.STEP]",
-        help="continue live from this step, in a new trace",
-    )
-    verb.add_argument(
-        "--dir",
-        type=named,
-        metavar="D",
-        help="folder for tools that run (default: the recorded one)",
-    )
-    add_switch(
-        group_of(verb, "with --verify"), "--live-tools", help="rerun the calls that only read"
-    )
-    fork = group_of(verb, "with --from")
-    fork.add_argument("--question", metavar="TEXT", help="ask this question instead")
-    fork.add_argument(
-        "--tools",
-        type=group_names,
-        metavar="GROUP,…",
-        help="tool groups as for `run` (default: the recorded ones)",
-    )
-    fork.add_argument(
-        "--trace",
-        type=trace,
-        metavar="WHERE",
-        help="trace file, or off (default: a new one in the state folder)",
-    )
-    timed = group_of(verb, "with --benchmark")
-    add_switch(timed, "--skip-tool-delays", help="do not pause where tools ran")
-    add_switch(timed, "--predict", help="predict with the cost model, run nothing")
-    add_file(
-        timed,
-        "--machine",
-        help="with --predict: another machine's limits, from `doctor --json` or a trace",
-    )
-    add_engine_options(verb, model="default: the recorded one")
 
 
 def step(text: str) -> tuple[int, int]:
@@ -88,6 +31,45 @@ def speed(text: str) -> float:
     """Parse a speed factor; ``max`` is infinite."""
     given = "inf" if text == "max" else text
     return within(given, "a speed; give 1, 10, … or max", lambda number: number > 0)
+
+
+class ReplayOptions(OptionGroup):
+    """The run, and what is done with it."""
+
+    recording: str = argument("TRACE", TRACE)
+    speed: float | None = option("X", type=speed)
+    """play it back at X times the recorded speed; max: without waiting"""
+    verify: bool = option(one_of="what")
+    """run the model again with the recorded tool results and compare every token"""
+    benchmark: bool = option(one_of="what")
+    """time the recorded work on this machine and compare"""
+    start: tuple[int, int] | None = option("--from", "TURN[.STEP]", type=step, one_of="what")
+    """continue live from this step, in a new trace"""
+    dir: str | None = option("D", type=named)
+    """folder for tools that run (default: the recorded one)"""
+
+    verifying = Section("with --verify")
+    live_tools: bool = option()
+    """rerun the calls that only read"""
+
+    forking = Section("with --from")
+    question: str | None = option("TEXT")
+    """ask this question instead"""
+    tools: list[str] | None = option("GROUP,…", type=group_names)
+    """tool groups as for `run` (default: the recorded ones)"""
+    trace: str | bool | None = option("WHERE", type=trace)
+    """trace file, or off (default: a new one in the state folder)"""
+
+    timing = Section("with --benchmark")
+    skip_tool_delays: bool = option()
+    """do not pause where tools ran"""
+    predict: bool = option()
+    """predict with the cost model, run nothing"""
+    machine: str | None = option("FILE")
+    """with --predict: another machine's limits, from `doctor --json` or a trace"""
+
+
+OPTIONS = (ReplayOptions, engine_options("default: the recorded one"))
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

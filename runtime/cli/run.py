@@ -5,32 +5,33 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .agent_options import add_agent_options
-from .arguments import group_of
+from .agent_options import AGENT_OPTIONS
 from .exit_codes import Exit, as_flags
 from .load_engine import load_model
-from .options import add_file, add_switch
+from .option_groups import OptionGroup, Section, argument, option
 from .output import Output
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent, RunResult
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the question, and the options of an agent."""
-    verb.add_argument(
-        "question",
-        metavar="QUESTION",
-        help="the question; - reads it from stdin. Piped text and files named as @PATH are "
-        "attached to it",
-    )
-    add_agent_options(verb)
-    group = group_of(verb, "output")
-    add_file(group, "--schema", help="answer in JSON that fits the JSON schema in FILE")
-    add_switch(group, "--show-phases", help="show each phase as it ends, and regime changes")
-    add_switch(
-        group, "--show-prompt", help="show the prompt as the model would read it, and run nothing"
-    )
+class RunOptions(OptionGroup):
+    """What is asked and shown, and in which form the answer is."""
+
+    question: str = argument("QUESTION")
+    """the question; - reads it from stdin. Piped text and files named as @PATH are attached to
+    it"""
+
+    shown = Section("output")
+    schema: str | None = option("FILE")
+    """answer in JSON that fits the JSON schema in FILE"""
+    show_phases: bool = option()
+    """show each phase as it ends, and regime changes"""
+    show_prompt: bool = option()
+    """show the prompt as the model would read it, and run nothing"""
+
+
+OPTIONS = (*AGENT_OPTIONS, RunOptions)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -11,33 +11,31 @@ from ...traces.sanitize import printable
 from ..hub.progress import size_text
 from .arguments import add_commands
 from .exit_codes import Exit
+from .option_groups import OptionGroup, argument
 from .output import Output
-from .removing import add_removing_options, agreed, chosen, report_removed
+from .removing import RemovingOptions, agreed, chosen, report_removed
 
 if TYPE_CHECKING:
     from ..agent.session_list import SessionInfo
 
 
+class ShowOptions(OptionGroup):
+    """The session."""
+
+    name: str = argument("SESSION")
+    """session name"""
+
+
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Declare the commands, each with its options."""
+    """Add the commands."""
     commands = add_commands(verb)
-
-    commands.add("ls", "list the sessions; the first is the one that --continue takes")
-
-    show = commands.add("show", "show a session's model, folder and conversation")
-    show.add_argument("name", metavar="SESSION", help="session name")
-
-    rm = commands.add("rm", "remove sessions and their KV caches")
-    add_removing_options(rm, "session")
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
-    """Run the chosen command."""
-    return {"ls": ls, "show": show, "rm": rm}[args.command](args, output)
+    commands.add(ls)
+    commands.add(show, ShowOptions)
+    commands.add(rm, RemovingOptions.of("session"))
 
 
 def ls(args: argparse.Namespace, output: Output) -> int:
-    """List the sessions, the one that ``--continue`` takes first."""
+    """List the sessions; the first is the one that --continue takes."""
     from ...traces.report import Table
     from ..agent.session_list import list_sessions
     from ..agent.session_store import sessions_folder
@@ -61,7 +59,7 @@ def ls(args: argparse.Namespace, output: Output) -> int:
 
 
 def show(args: argparse.Namespace, output: Output) -> int:
-    """Show one session: its model, folder and conversation."""
+    """Show a session's model, folder and conversation."""
     from ..agent.session_list import find_session
     from .slash_commands import transcript
 
@@ -88,7 +86,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
 
 
 def rm(args: argparse.Namespace, output: Output) -> int:
-    """Remove sessions."""
+    """Remove sessions and their KV caches."""
     from ..agent.session_list import find_session, list_sessions, remove_session
 
     doomed = chosen(args, find_session, lambda: [(one, one.kept) for one in list_sessions()])

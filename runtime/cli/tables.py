@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Form = Literal["md", "csv", "json"]
 T = TypeVar("T")
+BUSY = "other programs slowed the measurement, so these results hold only for a machine this busy"
 
 
 class Column(NamedTuple, Generic[T]):

@@ -19,9 +19,11 @@ from ...traces.sanitize import printable
 from . import trace_warehouse
 from .arguments import add_commands, positive
 from .atomic_write import atomic_write, check_outputs
-from .options import add_file, add_format_option, add_limit_option, add_option, add_switch
+from .option_groups import OptionGroup, argument, option
+from .options import TableFormat, count
 from .output import Output
-from .removing import add_removing_options, agreed, chosen, report_removed
+from .removing import RemovingOptions, agreed, chosen, report_removed
+from .trace_warehouse import IngestOptions, ReportOptions, ingest, report
 from .traces import TRACE, default_folder, trace_json
 from .transcript import show_end, show_header, show_parent, show_prompt, show_rest, show_turn
 
@@ -33,83 +35,90 @@ FORMATS = ("perfetto", "otlp-json", "csv", "parquet")
 TABLES = ("runs", "turns", "phases", "passes", "tools", "messages", "layers")
 
 
+class LsOptions(OptionGroup):
+    """Which traces are listed."""
+
+    folder: str | None = argument("FOLDER", nargs="?")
+    """folder of traces (default: the one in the state folder)"""
+    limit: int = option("N", type=count, default=20)
+    """list at most N runs; 0: all"""
+
+
+class ShowOptions(OptionGroup):
+    """The trace, and what is shown of it."""
+
+    trace: str = argument("TRACE", TRACE)
+    layers: bool = option()
+    """also show the time of each layer"""
+    tuning: bool = option()
+    """show the run's execution policy and the reasons for it"""
+    events: bool = option()
+    """show the recorded events"""
+    show_prompt: int | None = option("TURN", type=positive, nargs="?", const=0)
+    """show the prompt of the last turn, or of TURN, as the model read it"""
+    svg: str | None = option("FILE")
+    """also draw the timeline as an SVG file"""
+
+
+class DiffOptions(OptionGroup):
+    """The two traces."""
+
+    first: str = argument("A", TRACE)
+    second: str = argument("B")
+    """the run to compare with"""
+
+
+class ExportOptions(OptionGroup):
+    """The traces, and the format."""
+
+    traces: list[str] = argument("TRACE", f"{TRACE}; or a folder of traces", nargs="+")
+    format: str = option(choices=FORMATS, required=True)
+    """output format"""
+    output: str | None = option("-o", "FILE")
+    """file to write (default: standard output)"""
+    table: str = option(choices=TABLES, default="phases")
+    """table to export as csv or parquet"""
+    include_content: bool = option()
+    """with otlp-json: include questions, answers and tool results"""
+
+
+class ViewOptions(OptionGroup):
+    """The traces, and the page."""
+
+    traces: list[str] = argument(
+        "TRACE", f"{TRACE}; or a folder of traces (default: last)", nargs="*"
+    )
+    output: str | None = option("-o", "FILE")
+    """page to write (default: TRACE.html)"""
+    open: bool = option()
+    """open the page in the browser"""
+
+
+class QueryOptions(OptionGroup):
+    """The query, and what is asked."""
+
+    sql: str = argument("SQL", f"query over the tables {', '.join(TABLES)}")
+    traces: list[str] = argument("TRACE", nargs="*")
+    """a database from `trace ingest`, or traces and folders (default: the state folder's); may also
+    come before the SQL"""
+
+
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Declare the commands, each with its options."""
+    """Add the commands."""
     commands = add_commands(verb)
-
-    ls = commands.add("ls", "list the recorded runs, newest first")
-    ls.add_argument(
-        "folder",
-        nargs="?",
-        metavar="FOLDER",
-        help="folder of traces (default: the one in the state folder)",
-    )
-    add_limit_option(ls, "list at most N runs")
-
-    show = commands.add("show", "show a run's timeline, regimes and times")
-    show.add_argument("trace", metavar="TRACE", help=TRACE)
-    add_switch(show, "--layers", help="also show the time of each layer")
-    add_switch(show, "--tuning", help="show the run's execution policy and the reasons for it")
-    add_switch(show, "--events", help="show the recorded events")
-    show.add_argument(
-        "--show-prompt",
-        nargs="?",
-        const=0,
-        type=positive,
-        metavar="TURN",
-        help="show the prompt of the last turn, or of TURN, as the model read it",
-    )
-    add_file(show, "--svg", help="also draw the timeline as an SVG file")
-
-    diff = commands.add("diff", "compare the tokens, regimes and times of two runs")
-    diff.add_argument("first", metavar="A", help=TRACE)
-    diff.add_argument("second", metavar="B", help="the run to compare with")
-
-    export = commands.add("export", "export traces to formats of other tools", json=False)
-    export.add_argument(
-        "traces", nargs="+", metavar="TRACE", help=f"{TRACE}; or a folder of traces"
-    )
-    export.add_argument("--format", choices=FORMATS, required=True, help="output format")
-    add_file(export, "-o", "--output", help="file to write (default: standard output)")
-    text = "table to export as csv or parquet"
-    add_option(export, "--table", choices=TABLES, default="phases", help=text)
-    add_switch(
-        export,
-        "--include-content",
-        help="with otlp-json: include questions, answers and tool results",
-    )
-
-    summary = "write an HTML page to browse runs; concurrent ones appear as lanes"
-    view = commands.add("view", summary, json=False)
-    view.add_argument(
-        "traces", nargs="*", metavar="TRACE", help=f"{TRACE}; or a folder of traces (default: last)"
-    )
-    add_file(view, "-o", "--output", help="page to write (default: TRACE.html)")
-    add_switch(view, "--open", help="open the page in the browser")
-
-    query = commands.add("query", "query traces or an ingested database with SQL (needs duckdb)")
-    query.add_argument("sql", metavar="SQL", help=f"query over the tables {', '.join(TABLES)}")
-    query.add_argument(
-        "traces",
-        nargs="*",
-        metavar="TRACE",
-        help="a database from `trace ingest`, or traces and folders (default: the state "
-        "folder's); may also come before the SQL",
-    )
-    add_format_option(query, "text", "csv")
-    trace_warehouse.add_options(commands)
-
-    rm = commands.add("rm", "remove traces from the state folder, or the named ones")
-    add_removing_options(rm, "trace")
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
-    """Run the chosen command."""
-    return _COMMANDS[args.command](args, output)
+    commands.add(ls, LsOptions)
+    commands.add(show, ShowOptions)
+    commands.add(diff, DiffOptions)
+    commands.add(export, ExportOptions, json=False)
+    commands.add(view, ViewOptions, json=False)
+    commands.add(query, QueryOptions, TableFormat)
+    commands.add(ingest, IngestOptions)
+    commands.add(report, ReportOptions, TableFormat)
+    commands.add(rm, RemovingOptions.of("trace"))
 
 
 def ls(args: argparse.Namespace, output: Output) -> int:
-    """List the traces of a folder."""
+    """List the recorded runs, newest first."""
     from ...traces import report
     from ...traces.find import files, load_all
 
@@ -136,7 +145,7 @@ def _listed(path: Path, trace: Trace | TraceError) -> dict[str, Any]:
 
 
 def show(args: argparse.Namespace, output: Output) -> int:
-    """Show one trace."""
+    """Show a run's timeline, regimes and times."""
     check_outputs(args.svg)
     trace = _load(args.trace)
     if args.events:
@@ -217,7 +226,10 @@ def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> No
 
 
 def diff(args: argparse.Namespace, output: Output) -> int:
-    """Compare two traces; return 1 if a token differs."""
+    """Compare the tokens, regimes and times of two runs.
+
+    The status is 1 if a token differs.
+    """
     from ...traces import report
     from ...traces.diff import compare
 
@@ -263,7 +275,7 @@ def _diff_json(found: Diff) -> dict[str, Any]:
 
 
 def export(args: argparse.Namespace, output: Output) -> int:
-    """Write traces in another program's format."""
+    """Export traces to formats of other tools."""
     traces = _load_many(args.traces)
     if args.format == "parquet":
         from ...traces.export_tables import write_parquet
@@ -301,7 +313,7 @@ def _export(args: argparse.Namespace, traces: list[Trace], file: Any) -> None:
 
 
 def view(args: argparse.Namespace, output: Output) -> int:
-    """Write the HTML page."""
+    """Write an HTML page to browse runs; concurrent ones appear as lanes."""
     from ...traces.view import page
 
     names = args.traces or ["last"]
@@ -321,7 +333,7 @@ def view(args: argparse.Namespace, output: Output) -> int:
 
 
 def query(args: argparse.Namespace, output: Output) -> int:
-    """Query traces in SQL."""
+    """Query traces or an ingested database with SQL (needs duckdb)."""
     from ...traces import export_tables
     from ...traces.warehouse.reading import is_warehouse
 
@@ -399,7 +411,10 @@ def _lines(output: Output, lines: Iterable[str]) -> None:
 
 
 def rm(args: argparse.Namespace, output: Output) -> int:
-    """Remove traces; those of the library are never removed."""
+    """Remove traces from the state folder, or the named ones.
+
+    Those of the library are never removed.
+    """
     from ...traces.find import resolve
     from ...traces.retention import remove, with_stat
     from ..replay import examples
@@ -435,16 +450,3 @@ def rm(args: argparse.Namespace, output: Output) -> int:
         return 1
     report_removed([str(path) for path in gone], sum(sizes[path] for path in gone), output)
     return 0 if len(gone) == len(sizes) else 1
-
-
-_COMMANDS = {
-    "ls": ls,
-    "show": show,
-    "diff": diff,
-    "export": export,
-    "view": view,
-    "query": query,
-    "ingest": trace_warehouse.ingest,
-    "report": trace_warehouse.report,
-    "rm": rm,
-}

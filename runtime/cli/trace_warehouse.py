@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
 from ...traces.sanitize import printable
-from .arguments import Commands
 from .atomic_write import atomic_write, check_outputs
-from .options import add_file, add_format_option, add_limit_option, add_number, add_switch
+from .option_groups import OptionGroup, argument, option
+from .options import count
 from .output import Output
 
 if TYPE_CHECKING:
@@ -31,45 +31,39 @@ REPORTS = (
 _TOLD = 20  # files with a problem that are listed; --json has all
 
 
-def add_options(commands: Commands) -> None:
-    """Declare the commands, each with its options."""
-    ingest = commands.add(
-        "ingest", "load thousands of traces into a database for queries and reports"
-    )
-    ingest.add_argument(
-        "sources",
-        nargs="*",
-        metavar="SOURCE",
-        help="folders, files or patterns (default: the state folder's traces)",
-    )
-    add_file(
-        ingest,
-        "-o",
-        "--output",
-        help="database to write, FILE.duckdb, or a folder for Parquet files",
-    )
-    add_switch(ingest, "--texts", help="include questions, answers, arguments and results")
-    add_switch(ingest, "--tokens", help="include the token ids of each phase")
-    add_number(ingest, "-j", "--jobs", help="reader processes (default: one per core)")
+class IngestOptions(OptionGroup):
+    """The traces, and what is kept of them."""
 
-    report = commands.add("report", "report on ingested traces: tables, CSV, an HTML page")
-    add_file(report, "file", help="database or folder from `trace ingest`")
-    report.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help=f"reports to make: {', '.join(REPORTS)} (default: all)",
+    sources: list[str] = argument("SOURCE", nargs="*")
+    """folders, files or patterns (default: the state folder's traces)"""
+    output: str | None = option("-o", "FILE")
+    """database to write, FILE.duckdb, or a folder for Parquet files"""
+    texts: bool = option()
+    """include questions, answers, arguments and results"""
+    tokens: bool = option()
+    """include the token ids of each phase"""
+    jobs: int | None = option("-j")
+    """reader processes (default: one per core)"""
+
+
+class ReportOptions(OptionGroup):
+    """The reports, and where they are written."""
+
+    file: str = argument("FILE")
+    """database or folder from `trace ingest`"""
+    names: list[str] = argument(
+        "NAME", f"reports to make: {', '.join(REPORTS)} (default: all)", nargs="*"
     )
-    add_format_option(report, "text", "csv")
-    add_file(
-        report, "-o", "--output", help="file for the CSV, or folder for that of several reports"
-    )
-    add_file(report, "--html", help="write an HTML page with all reports")
-    add_limit_option(report, "maximum number of turns")
+    output: str | None = option("-o", "FILE")
+    """file for the CSV, or folder for that of several reports"""
+    html: str | None = option("FILE")
+    """write an HTML page with all reports"""
+    limit: int = option("N", type=count, default=20)
+    """maximum number of turns; 0: all"""
 
 
 def ingest(args: argparse.Namespace, output: Output) -> int:
-    """Put traces into a database or a folder of Parquet files."""
+    """Load thousands of traces into a database for queries and reports."""
     from ...traces.warehouse.ingest import ingest as put
     from .traces import default_folder
 
@@ -197,7 +191,7 @@ def _cells(row: Sequence[Any]) -> list[Any]:
 
 
 def report(args: argparse.Namespace, output: Output) -> int:
-    """Run the predefined reports."""
+    """Report on ingested traces: tables, CSV, an HTML page."""
     from ...traces.warehouse.reading import Warehouse
     from ...traces.warehouse.reports import chosen
 

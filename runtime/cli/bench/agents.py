@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..load_engine import load_engine
+from ..option_groups import OptionGroup, argument
 from ..output import Output
 from ..tables import Column, Row, between, rate, show
-from .options import add_common_options, form_of
+from .options import common_options, form_of
 
 if TYPE_CHECKING:
     from ...replay.together import Turns
@@ -18,10 +19,14 @@ RUNS = ("chat", "search")  # of an agent with tools; the rest of the library is 
 TIMES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("gap", "gaps_s"))
 
 
-def add_options(bench: argparse.ArgumentParser) -> None:
-    """Add the options: the number of agents, and the model."""
-    bench.add_argument("agents", type=int, metavar="N", help="number of agents")
-    add_common_options(bench)
+class AgentsOptions(OptionGroup):
+    """The number of agents."""
+
+    agents: int = argument("N", type=int)
+    """number of agents"""
+
+
+OPTIONS = (AgentsOptions, *common_options())
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

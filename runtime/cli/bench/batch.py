@@ -9,11 +9,12 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from ....errors import SettingError
+from ..arguments import numbers
 from ..load_engine import load_engine
-from ..options import add_number, add_numbers
+from ..option_groups import OptionGroup, argument, option
 from ..output import Output
 from ..tables import Column, Row, percent, rate, show
-from .options import add_baseline_options, add_common_options, add_length_options, form_of
+from .options import BaselineOptions, Lengths, common_options, form_of
 
 if TYPE_CHECKING:
     from ...bench.batch import Batched
@@ -21,19 +22,16 @@ if TYPE_CHECKING:
     from ...engine.engine import Engine
 
 
-def add_options(bench: argparse.ArgumentParser) -> None:
-    """Add the options: batch sizes, lengths, and the model."""
-    sizes = [1, 2, 4, 8, 16]
-    add_numbers(bench, "batch", nargs="?", default=sizes, metavar="B,…", help="sequences per pass")
-    add_common_options(bench)
-    add_length_options(bench)
-    add_number(
-        bench,
-        "--shared",
-        default=0,
-        help="make the first N tokens of all prompts the same, like a system prompt",
-    )
-    add_baseline_options(bench)
+class BatchOptions(OptionGroup):
+    """The sequences of a pass, and what they have in common."""
+
+    batch: list[int] = argument("B,…", type=numbers, nargs="?", default=[1, 2, 4, 8, 16])
+    """sequences per pass"""
+    shared: int = option(default=0)
+    """make the first N tokens of all prompts the same, like a system prompt"""
+
+
+OPTIONS = (*common_options(), Lengths, BatchOptions, BaselineOptions)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -3,71 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..load_engine import DEFAULT_MODEL, add_engine_options
-from ..options import add_format_option, add_number, add_numbers
+from ..load_engine import DEFAULT_MODEL, engine_options
+from ..option_groups import OptionGroup, option
+from ..options import TableFormat
 
 if TYPE_CHECKING:
     from ...physics.timed_passes import Case
     from ..tables import Form
-
-BUSY = "other programs slowed the measurement, so these results hold only for a machine this busy"
-
-
-def add_common_options(bench: argparse.ArgumentParser, *, model: str = DEFAULT_MODEL) -> None:
-    """Add the options of the engine, the repetitions and the table's format."""
-    add_engine_options(bench, model=model, context=False)
-    add_repetitions_option(bench)
-    add_format_option(bench, "md", "csv")
-
-
-def add_repetitions_option(bench: argparse.ArgumentParser) -> None:
-    """Add the number of repetitions of each measurement."""
-    add_number(bench, "-r", "--repetitions", default=5, help="repetitions of each measurement")
-
-
-def form_of(args: argparse.Namespace) -> Form:
-    """Return the requested format of the table."""
-    return "json" if args.json else args.format
-
-
-def add_length_options(bench: argparse.ArgumentParser) -> None:
-    """Add the lengths of prompts and of decoded replies."""
-    add_numbers(bench, "-p", "--n-prompt", default=[512], help="prompt lengths in tokens")
-    add_numbers(bench, "-n", "--n-gen", default=[128], help="decode lengths in tokens")
-
-
-def add_depth_option(bench: argparse.ArgumentParser, depths: Sequence[int]) -> None:
-    """Add the number of tokens already in the KV cache."""
-    add_numbers(bench, "-d", "--n-depth", default=depths, help="tokens already in the KV cache")
-
-
-def add_tests_option(bench: argparse.ArgumentParser, what: str = "") -> None:
-    """Add the selection of rows by name; `what` describes the default in the help."""
-    bench.add_argument(
-        "--tests",
-        type=tests,
-        metavar="NAME,…",
-        help=f"tests by name, such as pp36,tg32@1024{what}",
-    )
-
-
-def add_baseline_options(bench: argparse.ArgumentParser) -> None:
-    """Add the options for a comparison with another engine."""
-    bench.add_argument(
-        "--compare",
-        nargs="?",
-        const="llama-cpp",
-        choices=("llama-cpp",),
-        help="interleave runs with llama-cpp-python and compare",
-    )
-    bench.add_argument(
-        "--baseline-python",
-        metavar="PATH",
-        help="Python interpreter that has llama-cpp-python (default: this one)",
-    )
 
 
 def tests(text: str) -> list[Case]:
@@ -78,3 +22,55 @@ def tests(text: str) -> list[Case]:
         return [case_of(name) for name in text.split(",")]
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+class Repetitions(OptionGroup):
+    """How often a measurement is repeated."""
+
+    repetitions: int = option("-r", default=5)
+    """repetitions of each measurement"""
+
+
+class Lengths(OptionGroup):
+    """Lengths of prompts and of decoded replies."""
+
+    n_prompt: list[int] = option("-p", default=[512])
+    """prompt lengths in tokens"""
+    n_gen: list[int] = option("-n", default=[128])
+    """decode lengths in tokens"""
+
+
+class Depths(OptionGroup):
+    """How full the KV cache is."""
+
+    n_depth: list[int] = option("-d", default=[0])
+    """tokens already in the KV cache"""
+
+
+class Tests(OptionGroup):
+    """Rows by name."""
+
+    tests: list[Case] | None = option("NAME,…", type=tests)
+    """tests by name, such as pp36,tg32@1024"""
+
+
+class BaselineOptions(OptionGroup):
+    """A comparison with another engine."""
+
+    compare: str | None = option(nargs="?", const="llama-cpp", choices=("llama-cpp",))
+    """interleave runs with llama-cpp-python and compare"""
+    baseline_python: str | None = option("PATH")
+    """Python interpreter that has llama-cpp-python (default: this one)"""
+
+
+BenchFormat = TableFormat.but(format={"choices": ("md", "csv"), "default": "md"})
+
+
+def common_options(model: str = DEFAULT_MODEL) -> tuple[type[OptionGroup], ...]:
+    """Return the options of the engine, the repetitions and the table's format."""
+    return engine_options(model, context=False), Repetitions, BenchFormat
+
+
+def form_of(args: argparse.Namespace) -> Form:
+    """Return the requested format of the table."""
+    return "json" if args.json else args.format

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..load_engine import add_engine_options
-from ..options import add_format_option, add_number, add_numbers, add_switch, count, within
+from ..load_engine import AUTO, engine_options
+from ..option_groups import OptionGroup, argument, option
+from ..options import count, within
 from ..output import Output
 from ..tables import Column, Row, percent, rate, show
-from .options import form_of
+from .options import BenchFormat, form_of
 
 if TYPE_CHECKING:
     from ...bench.load import Load
@@ -25,53 +26,47 @@ _OF_SERVER = {"without": None, "parallel": None}
 _OF_ENGINE = {
     **dict.fromkeys(("model", "threads", "target", "kv", "tune", "kv_memory", "context")),
     "cache_packed_weights": False,
-    "draft": ("auto", "auto"),
+    "draft": AUTO,
 }
 """Options with their defaults."""
 
 
-def add_options(bench: argparse.ArgumentParser) -> None:
-    """Add the options: the number of agents, their work, and the server."""
-    add_numbers(bench, "agents", help="concurrent agents")
-    add_engine_options(bench)
-    add_format_option(bench, "md", "csv")
-    add_number(bench, "-r", "--repetitions", default=1, help="rounds for each N")
-    bench.add_argument(
-        "--url",
-        metavar="URL",
-        help="use a running server; TRIPLEPOINT_API_KEY holds its key (default: start one with -m)",
-    )
-    add_number(bench, "--turns", default=6, help="replies per agent")
-    add_number(bench, "--system", default=3000, help="length of the system prompt in words")
-    sizes = [200, 5000]
-    text = "length of tool results in words"
-    add_numbers(bench, "--results", default=sizes, metavar="MIN,MAX", help=text)
-    add_number(bench, "--reply", default=64, help="length of each reply in tokens")
-    add_number(bench, "--seed", type=count, default=0, help="random seed of texts and sampling")
-    bench.add_argument(
-        "--pause",
-        type=_seconds,
-        metavar="S",
-        help="seconds that each tool takes (default: as recorded)",
-    )
-    bench.add_argument(
-        "--temperature",
-        type=float,
-        default=1.0,
-        metavar="T",
-        help="sampling temperature; with random weights, greedy replies repeat themselves "
-        "(default: 1)",
-    )
-    add_number(bench, "--parallel", help="maximum number of concurrent requests (default: 32)")
-    bench.add_argument(
-        "--without",
-        action="append",
-        choices=IDEAS,
-        help="turn this off in the server that is started; repeatable",
-    )
-    add_switch(
-        bench, "--in-process", help="run the agents on an engine in this process, without a server"
-    )
+def _seconds(text: str) -> float:
+    return within(text, "a number of seconds from 0 to 3600", lambda value: 0 <= value < 3600)
+
+
+class ServeOptions(OptionGroup):
+    """The number of agents, their work, and the server."""
+
+    agents: list[int] = argument("N,…")
+    """concurrent agents"""
+    repetitions: int = option("-r", default=1)
+    """rounds for each N"""
+    url: str | None = option("URL")
+    """use a running server; TRIPLEPOINT_API_KEY holds its key (default: start one with -m)"""
+    turns: int = option(default=6)
+    """replies per agent"""
+    system: int = option(default=3000)
+    """length of the system prompt in words"""
+    results: list[int] = option("MIN,MAX", default=[200, 5000])
+    """length of tool results in words"""
+    reply: int = option(default=64)
+    """length of each reply in tokens"""
+    seed: int = option("N", type=count, default=0)
+    """random seed of texts and sampling"""
+    pause: float | None = option("S", type=_seconds)
+    """seconds that each tool takes (default: as recorded)"""
+    temperature: float = option("T", type=float, default=1.0)
+    """sampling temperature; with random weights, greedy replies repeat themselves"""
+    parallel: int | None = option()
+    """maximum number of concurrent requests (default: 32)"""
+    without: list[str] | None = option(choices=IDEAS)
+    """turn this off in the server that is started; repeatable"""
+    in_process: bool = option()
+    """run the agents on an engine in this process, without a server"""
+
+
+OPTIONS = (engine_options(), BenchFormat, ServeOptions)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -157,7 +152,7 @@ def _client(args: argparse.Namespace, output: Output, work: Work) -> Iterator[An
     # Words that are drawn do not repeat themselves, so that no server can draft them.
     options = {"temperature": args.temperature, "top_k": 40, "seed": work.seed}
     if args.in_process:
-        from .in_process import engine_client
+        from ..engine_client import engine_client
 
         with engine_client(args, output, options, work) as connect:
             yield connect
@@ -205,7 +200,3 @@ def _row(load: Load) -> Row:
     }
     samples = {"job_s": [job.seconds for job in load.jobs]}
     return Row([*cells, f"{again:.2f}"], fields, samples)
-
-
-def _seconds(text: str) -> float:
-    return within(text, "a number of seconds from 0 to 3600", lambda value: 0 <= value < 3600)

@@ -13,14 +13,7 @@ from ....traces.sanitize import printable
 from ..load_engine import load_engine
 from ..output import Output
 from ..tables import Column, Form, Row, between, limits_of, notes, now, percent, show, show_each
-from .options import (
-    add_baseline_options,
-    add_common_options,
-    add_depth_option,
-    add_length_options,
-    add_tests_option,
-    form_of,
-)
+from .options import BaselineOptions, Depths, Lengths, Tests, common_options, form_of
 
 if TYPE_CHECKING:
     from ...bench.compare import Pair
@@ -29,13 +22,7 @@ if TYPE_CHECKING:
     from ...physics.timed_passes import Case
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: rows, model, and the engine to compare with."""
-    add_common_options(verb)
-    add_length_options(verb)
-    add_depth_option(verb, [0])
-    add_tests_option(verb)
-    add_baseline_options(verb)
+OPTIONS = (*common_options(), Lengths, Depths, Tests, BaselineOptions)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

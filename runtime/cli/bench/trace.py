@@ -7,20 +7,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....traces.sanitize import printable, short
+from ..option_groups import OptionGroup, argument
 from ..output import Output
 from ..tables import Column, between, notes, percent, rate, show_each
 from ..traces import TRACE
-from .options import add_common_options, form_of
+from .options import common_options, form_of
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
     from ...replay.timing import Timed
 
 
-def add_options(bench: argparse.ArgumentParser) -> None:
-    """Add the options: the run, and the model."""
-    bench.add_argument("trace", metavar="TRACE", help=TRACE)
-    add_common_options(bench, model="default: the recorded one")
+class TraceArgument(OptionGroup):
+    """The run."""
+
+    trace: str = argument("TRACE", TRACE)
+
+
+OPTIONS = (TraceArgument, *common_options("default: the recorded one"))
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

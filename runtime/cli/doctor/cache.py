@@ -9,26 +9,24 @@ from typing import TYPE_CHECKING
 from ....errors import SettingError
 from ...hub.progress import size_text
 from ..exit_codes import Exit
+from ..option_groups import OptionGroup, argument
 from ..output import Output
-from ..removing import add_yes_option, confirmed, report_removed
+from ..removing import YES, confirmed, report_removed
 
 if TYPE_CHECKING:
     from .disk_usage import DiskUsage
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: list or clean, and which caches."""
-    verb.add_argument(
-        "action",
-        nargs="?",
-        choices=("ls", "clean"),
-        default="ls",
-        help="list the caches, or remove them (default: ls)",
-    )
-    verb.add_argument(
-        "kinds", nargs="*", metavar="KIND", help="only this kind, by its name in the list"
-    )
-    add_yes_option(verb)
+class CacheOptions(OptionGroup):
+    """List or clean, and which caches."""
+
+    action: str = argument(nargs="?", choices=("ls", "clean"), default="ls")
+    """list the caches, or remove them (default: ls)"""
+    kinds: list[str] = argument("KIND", nargs="*")
+    """only this kind, by its name in the list"""
+
+
+OPTIONS = (CacheOptions, YES)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

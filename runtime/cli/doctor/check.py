@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ....errors import SettingError
 from ...hub.progress import size_text
 from ..load_engine import MODEL, named
-from ..options import add_number, add_switch
+from ..option_groups import OptionGroup, option
 from ..output import Output
 
 if TYPE_CHECKING:
@@ -31,20 +31,18 @@ _PACKAGES = (
 )
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options that select what is measured."""
-    which = verb.add_mutually_exclusive_group()
-    add_switch(which, "--measure", help="measure the limits again, also by number of threads")
-    add_switch(
-        which,
-        "--agent",
-        help="find the settings of the harness that suit a model file, and keep them for it",
-    )
-    verb.add_argument(
-        *("-m", "--model"), type=named, metavar="MODEL", help=f"with --agent: {MODEL}"
-    )
-    add_number(verb, "--minutes", default=10, help="with --agent: minutes that it may take")
-    add_number(verb, "-t", "--threads", help="measure with N threads")
+class Options(OptionGroup):
+    """What is measured."""
+
+    measure: bool = option(one_of="which")
+    """measure the limits again, also by number of threads"""
+    agent: bool = option(one_of="which")
+    """find the settings of the harness that suit a model file, and keep them for it"""
+    model: str | None = option("-m", "MODEL", type=named, help=f"with --agent: {MODEL}")
+    minutes: int = option(default=10)
+    """with --agent: minutes that it may take"""
+    threads: int | None = option("-t")
+    """measure with N threads"""
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import argparse
 
-from ..atomic_write import add_force_option, check_new
-from ..options import add_threads_option
+from ..atomic_write import check_new
+from ..option_groups import OptionGroup, argument, option
+from ..options import Force, Threads
 from ..output import Output
 from ..tables import megabytes
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the checkpoint, the output file, and the type."""
-    verb.add_argument("source", metavar="FOLDER", help="folder with config.json and safetensors")
-    verb.add_argument("target", metavar="OUT", help="GGUF file to write")
-    verb.add_argument(
-        "--type",
-        type=str.lower,
-        choices=("auto", "f32", "f16", "bf16", "q8_0"),
-        default="auto",
-        help="type of the matrices (default: auto, the checkpoint's own)",
+class ConvertOptions(OptionGroup):
+    """The checkpoint, the output file, and the type."""
+
+    source: str = argument("FOLDER")
+    """folder with config.json and safetensors"""
+    target: str = argument("OUT")
+    """GGUF file to write"""
+    type: str = option(
+        type=str.lower, choices=("auto", "f32", "f16", "bf16", "q8_0"), default="auto"
     )
-    add_force_option(verb)
-    add_threads_option(verb)
+    """type of the matrices (default: auto, the checkpoint's own)"""
+
+
+OPTIONS = (ConvertOptions, Force, Threads)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..atomic_write import add_force_option, check_new
+from ..atomic_write import check_new
 from ..load_engine import load_engine
-from ..options import add_option
+from ..option_groups import option
+from ..options import Force
 from ..output import Output
-from .perplexity import add_text_options
+from .perplexity import PASS, TextOptions
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the model, the text, and the output file."""
-    add_text_options(verb)
-    add_option(verb, "-o", "--output", default="imatrix.gguf", metavar="OUT", help="file to write")
-    add_force_option(verb)
+class ImatrixOptions(TextOptions):
+    """Also the output file."""
+
+    output: str = option("-o", "OUT", default="imatrix.gguf")
+    """file to write"""
+
+
+OPTIONS = (ImatrixOptions, PASS, Force)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -5,29 +5,37 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..load_engine import MODEL, add_pass_options, load_engine
-from ..options import add_file, add_number
+from ..load_engine import MODEL, EngineOptions, load_engine
+from ..option_groups import OptionGroup, argument, option
 from ..output import Output
 
 if TYPE_CHECKING:
     from ...evaluate.perplexity import Perplexity
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the model, the text, and a base to compare with."""
-    add_text_options(verb)
-    verb.add_argument(
-        "--kl-base", metavar="BASE", help="also measure the KL divergence from this model"
-    )
+PASS = EngineOptions.only("threads", "target", "kv")
 
 
-def add_text_options(verb: argparse.ArgumentParser) -> None:
-    """Add a model, and a text that it reads in chunks."""
-    verb.add_argument("model", metavar="MODEL", help=MODEL)
-    add_file(verb, "file", help="text file in UTF-8")
-    add_number(verb, "-c", "--chunk", default=512, help="tokens per chunk")
-    add_number(verb, "--chunks", help="maximum number of chunks (default: all)")
-    add_pass_options(verb)
+class TextOptions(OptionGroup):
+    """A model, and a text that it reads in chunks."""
+
+    model: str = argument("MODEL", MODEL)
+    file: str = argument("FILE")
+    """text file in UTF-8"""
+    chunk: int = option("-c", default=512)
+    """tokens per chunk"""
+    chunks: int | None = option()
+    """maximum number of chunks (default: all)"""
+
+
+class PerplexityOptions(TextOptions):
+    """Also a base to compare with."""
+
+    kl_base: str | None = option("BASE")
+    """also measure the KL divergence from this model"""
+
+
+OPTIONS = (PerplexityOptions, PASS)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

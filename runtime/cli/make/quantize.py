@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..atomic_write import add_force_option, check_new
-from ..options import add_file, add_threads_option
+from ..atomic_write import check_new
+from ..option_groups import OptionGroup, argument, option
+from ..options import Force, Threads
 from ..output import Output
 from ..tables import megabytes
 
@@ -14,18 +15,20 @@ if TYPE_CHECKING:
     from ...quantize.quantize import Report
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the files, the quantization, and the importance matrix."""
-    verb.add_argument("source", metavar="IN", help="GGUF file to read")
-    verb.add_argument("target", metavar="OUT", help="GGUF file to write")
-    verb.add_argument(
-        "type", metavar="TYPE", help="quantization, such as Q4_K_M or Q8_0; a wrong one lists all"
-    )
-    add_file(
-        verb, "--imatrix", help="importance matrix from `triplepoint make imatrix` or llama.cpp"
-    )
-    add_force_option(verb)
-    add_threads_option(verb)
+class QuantizeOptions(OptionGroup):
+    """The files, the quantization, and the importance matrix."""
+
+    source: str = argument("IN")
+    """GGUF file to read"""
+    target: str = argument("OUT")
+    """GGUF file to write"""
+    type: str = argument("TYPE")
+    """quantization, such as Q4_K_M or Q8_0; a wrong one lists all"""
+    imatrix: str | None = option("FILE")
+    """importance matrix from `triplepoint make imatrix` or llama.cpp"""
+
+
+OPTIONS = (QuantizeOptions, Force, Threads)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ....errors import ModelError
 from ...hub.progress import size_text
 from ..exit_codes import Exit
+from ..option_groups import OptionGroup, argument
 from ..output import Output
 from ..tables import plain
 
@@ -20,11 +21,11 @@ _HEAD = ("MODEL", "SIZE", "ARCHITECTURE", "USED", "RUNS")
 _WORDS = ("ARCHITECTURE", "USED", "RUNS")
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the filter by name."""
-    verb.add_argument(
-        "name", nargs="?", metavar="TEXT", help="list only models with TEXT in their name"
-    )
+class Options(OptionGroup):
+    """The filter by name."""
+
+    name: str | None = argument("TEXT", nargs="?")
+    """list only models with TEXT in their name"""
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....errors import ModelError
 from ...hub.progress import size_text
 from ..exit_codes import Exit
+from ..option_groups import OptionGroup, argument
 from ..output import Output
-from ..removing import add_yes_option, confirmed, report_removed
-from .pull import show_choice
+from ..pulling import choices_shown
+from ..removing import YES, confirmed, report_removed
 
 if TYPE_CHECKING:
     from ...hub.cache import CachedRepo
@@ -29,12 +30,14 @@ class _Doomed(NamedTuple):
     unfinished: int  # bytes; they go too where no single model is named
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the names of the models, and the switch that skips the confirmation."""
-    verb.add_argument(
-        "names", nargs="+", metavar="MODEL", help="ORG/NAME, or ORG/NAME:QUANT for one quantization"
-    )
-    add_yes_option(verb)
+class RmOptions(OptionGroup):
+    """The models."""
+
+    names: list[str] = argument("MODEL", nargs="+")
+    """ORG/NAME, or ORG/NAME:QUANT for one quantization"""
+
+
+OPTIONS = (RmOptions, YES)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -68,7 +71,7 @@ def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
     from ...hub.cache import CachedRepo
     from ...hub.find import models_of
     from ...hub.names import parse_name
-    from ...hub.variants import ChoiceError, choose
+    from ...hub.variants import choose
 
     name = parse_name(text)
     repo = CachedRepo(settings.cache, name.repo)
@@ -79,11 +82,8 @@ def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
     if not models:
         raise ModelError(f"{name} is not in {settings.cache}; triplepoint ls lists what is")
     where = f"{repo.repo} in {settings.cache}"
-    try:
+    with choices_shown(output):
         chosen = choose([one.variant for one in models], name.selector, where, whole=False)
-    except ChoiceError as error:
-        show_choice(error, output)
-        raise
     models = [one for one in models if one.variant is chosen]
     return _Doomed(repo, models, _packed(models), 0)
 

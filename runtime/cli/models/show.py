@@ -9,6 +9,7 @@ from ....traces.sanitize import short
 from ...hub.progress import size_text
 from ..exit_codes import Exit
 from ..load_engine import model_path
+from ..option_groups import OptionGroup, argument
 from ..output import Output
 from ..tables import rate
 
@@ -29,11 +30,11 @@ _DRAFTS = {
 _CONTEXTS = (4096, 32768)  # for which memory is shown, beside the longest
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the name of the model."""
-    verb.add_argument(
-        "name", metavar="MODEL", help="model, as for -m: a pulled model, a file, nano, …"
-    )
+class Options(OptionGroup):
+    """The name of the model."""
+
+    name: str = argument("MODEL")
+    """model, as for -m: a pulled model, a file, nano, …"""
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from ..exit_codes import Exit
 from ..load_engine import is_server, model_path, named
+from ..option_groups import OptionGroup, argument
 from ..output import Output
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the name of the model."""
-    verb.add_argument(
-        "name", type=named, metavar="MODEL", help="model, as for -m; nano is the embedded one"
-    )
+class Options(OptionGroup):
+    """The name of the model."""
+
+    name: str = argument("MODEL", type=named)
+    """model, as for -m; nano is the embedded one"""
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import SettingError
 from ..exit_codes import Exit
-from ..options import add_file, add_number, add_option, amount, share
+from ..option_groups import OptionGroup, Section, argument, option
+from ..options import amount, share
 from ..output import Output
 from ..tables import plain, rate
 
@@ -25,54 +26,64 @@ _RANGES = 4  # of questions a day that a line shows at most
 _HEAD = ("WHAT", "TOK/S IN", "OUT", "$/M IN", "CACHED", "OUT", "¢/QUESTION", "$/MONTH", "IN USE")
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options for usage, speeds and prices."""
-    verb.add_argument(
-        "files", nargs="*", metavar="FILE", help="traces, or result files whose rows have usage"
+def speeds(text: str) -> tuple[float, float]:
+    """Parse two numbers above zero, separated by a comma."""
+    first, comma, second = text.partition(",")
+    if not comma:
+        raise argparse.ArgumentTypeError(f"{text!r} is not two speeds like 400,25")
+    return amount(first), amount(second)
+
+
+class Options(OptionGroup):
+    """The recorded work, the speeds, the use and the prices."""
+
+    files: list[str] = argument("FILE", nargs="*")
+    """traces, or result files whose rows have usage"""
+    model: str | None = option("-m", "M")
+    """predict speeds for this model: an alias such as qwen3:4b, synthetic:NAME:TYPE, or a file
+    (default: speeds as recorded in the traces)"""
+    machine: str | None = option("FILE")
+    """predict for the machine of this `doctor --json` file (default: this machine)"""
+    speeds: tuple[float, float] | None = option("IN,OUT", type=speeds)
+    """known speeds of prefill and decode, in tokens/s"""
+    svg: str | None = option("FILE")
+    """draw cost over use, and what changes it"""
+
+    use = Section("use")
+    questions: float | None = option(
+        "N", type=amount, help=f"questions per day (default: {TURNS:g})"
     )
-    verb.add_argument(
-        "-m",
-        "--model",
-        metavar="M",
-        help="predict speeds for this model: an alias such as qwen3:4b, synthetic:NAME:TYPE, or "
-        "a file (default: speeds as recorded in the traces)",
+    input_tokens: float | None = option(
+        "N", type=amount, help=f"input tokens per question, over all steps (default: {INPUT:g})"
     )
-    add_file(
-        verb,
-        "--machine",
-        help="predict for the machine of this `doctor --json` file (default: this machine)",
+    output_tokens: float | None = option(
+        "N", type=amount, help=f"output tokens per question (default: {OUTPUT:g})"
     )
-    verb.add_argument(
-        "--speeds",
-        type=speeds,
-        metavar="IN,OUT",
-        help="known speeds of prefill and decode, in tokens/s",
+    steps: float | None = option("N", type=amount)
+    """model replies per question (default: 1)"""
+    cache_hits: float | None = option(
+        "X", type=share, help=f"share of input that is cached, 0 to 1 (default: {HITS:g})"
     )
-    use = verb.add_argument_group("use")
-    of_use = (
-        ("--questions", f"questions per day (default: {TURNS:g})"),
-        ("--input-tokens", f"input tokens per question, over all steps (default: {INPUT:g})"),
-        ("--output-tokens", f"output tokens per question (default: {OUTPUT:g})"),
-        ("--steps", "model replies per question (default: 1)"),
-    )
-    for flag, text in of_use:
-        add_number(use, flag, type=amount, help=text)
-    text = f"share of input that is cached, 0 to 1 (default: {HITS:g})"
-    use.add_argument("--cache-hits", type=share, metavar="X", help=text)
-    add_number(use, "--parallel", default=1, help="concurrent questions")
-    prices = verb.add_argument_group("prices")
-    add_file(prices, "--prices", help="TOML file whose prices override the defaults")
-    text = "which CPU machine of the price list"
-    add_option(prices, "--hardware", default="desktop", metavar="NAME", help=text)
-    prices.add_argument("--buy", type=amount, metavar="$", help="purchase price of the CPU machine")
-    add_number(prices, "--years", type=amount, help="years until it is written off (default: 3)")
-    prices.add_argument(
-        "--hours", type=amount, metavar="H", help="hours per day that it is on (default: 24)"
-    )
-    prices.add_argument("--watts", type=amount, metavar="W", help="power under load")
-    prices.add_argument("--rent", type=amount, metavar="$", help="rent per hour, if it is rented")
-    prices.add_argument("--kwh", type=amount, metavar="$", help="price of a kilowatt-hour")
-    add_file(verb, "--svg", help="draw cost over use, and what changes it")
+    parallel: int = option(default=1)
+    """concurrent questions"""
+
+    priced = Section("prices")
+    prices: str | None = option("FILE")
+    """TOML file whose prices override the defaults"""
+    hardware: str = option("NAME", default="desktop")
+    """which CPU machine of the price list"""
+    buy: float | None = option("$", type=amount)
+    """purchase price of the CPU machine"""
+    years: float | None = option("N", type=amount)
+    """years until it is written off (default: 3)"""
+    hours: float | None = option("H", type=amount)
+    """hours per day that it is on (default: 24)"""
+    watts: float | None = option("W", type=amount)
+    """power under load"""
+    rent: float | None = option("$", type=amount)
+    """rent per hour, if it is rented"""
+    kwh: float | None = option("$", type=amount)
+    """price of a kilowatt-hour"""
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -374,11 +385,3 @@ def _json(
         },
         "sensitivities": [asdict(one) for one in moves],
     }
-
-
-def speeds(text: str) -> tuple[float, float]:
-    """Parse two numbers above zero, separated by a comma."""
-    first, comma, second = text.partition(",")
-    if not comma:
-        raise argparse.ArgumentTypeError(f"{text!r} is not two speeds like 400,25")
-    return amount(first), amount(second)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ....errors import EngineError, SettingError
 from ..arguments import positive
 from ..exit_codes import Exit
+from ..load_engine import KV
 from ..options import amount
 from ..output import Output
 from ..tables import plain
-from .options import add_options
+from .options import ROUTES, Options
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ...planning.programs import Mix, Program
     from ...planning.validate import Compared
 
-__all__ = ["add_options", "run"]
+__all__ = ["Options", "run"]
 
 LEARN = 12  # agents that a clock is learned from
 SEED = 1000  # of their texts, which are not those that are measured
@@ -186,7 +187,7 @@ def _change(
         if what == "parallel":
             return replace(scenario, policy=replace(policy, parallel=positive(value)))
         if what in ("kv", "route"):
-            known = ("bf16", "q8", "f32") if what == "kv" else ("two", "turns", "random")
+            known = KV if what == "kv" else ROUTES
             if value not in known:
                 raise SettingError(f"--sweep {what}: {value!r} is not one of {', '.join(known)}")
             if what == "route":
@@ -281,7 +282,7 @@ def _agents(args: argparse.Namespace, engine: Engine, agents: int, seed: int) ->
     from ...bench.load import measure
     from ...bench.load_work import Work
     from ...serve.models.prompts import Prompts
-    from ..bench.in_process import EngineClient
+    from ..engine_client import EngineClient
 
     turns, system, least, most, reply = args.work
     work = Work(agents, turns, system, least, most, reply, seed)

@@ -1,4 +1,4 @@
-"""Benchmark clients on an engine in this process, without a server."""
+"""Clients of benchmarks and forecasts on an engine in this process, without a server."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from ....errors import TriplepointError
-from ..load_engine import load_calibrated
-from ..output import Output
+from ...errors import TriplepointError
+from .load_engine import load_calibrated
+from .output import Output
 
 if TYPE_CHECKING:
-    from ...bench.load_client import ChatClient, Reply
-    from ...bench.load_work import Work
-    from ...conversation.messages import Role
-    from ...engine.engine import Engine
-    from ...engine.session import Session
-    from ...serve.models.prompts import Prompts
+    from ..bench.load_client import ChatClient, Reply
+    from ..bench.load_work import Work
+    from ..conversation.messages import Role
+    from ..engine.engine import Engine
+    from ..engine.session import Session
+    from ..serve.models.prompts import Prompts
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def engine_client(
     Raises:
         SettingError: the work does not fit its context.
     """
-    from ...serve.models.prompts import Prompts
+    from ..serve.models.prompts import Prompts
 
     with load_calibrated(args, output) as engine:
         work.check_room(engine.context, lambda text: len(engine.tokenizer.encode(text)))
@@ -44,16 +44,16 @@ class EngineClient:
     """A client that answers like a server: each request has its own session."""
 
     def __init__(self, engine: Engine, prompts: Prompts, options: Mapping[str, Any]) -> None:
-        from ...engine.sampling.settings import Sampling
+        from ..engine.sampling.settings import Sampling
 
         self._engine, self._prompts, self._sampling = engine, prompts, Sampling(**options)
         self._session: Session | None = None
 
     def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
         """See `ChatClient.ask`."""
-        from ...bench.load_client import Reply
-        from ...conversation.chat import Message
-        from ...serve.models.prompts import Conversation
+        from ..bench.load_client import Reply
+        from ..conversation.chat import Message
+        from ..serve.models.prompts import Conversation
 
         reply, engine = Reply(time.perf_counter()), self._engine
         said = [Message(cast("Role", one["role"]), one["content"]) for one in messages]
