@@ -1,4 +1,7 @@
-"""The command line: a module for each verb of ``triplepoint``, a package for one with commands."""
+"""The command line: a module for each verb of ``triplepoint``, a package for one with commands.
+
+The function that runs a command returns its exit status; None: it is done.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with log_shown(output, quiet=getattr(args, "quiet", False)):
             run = getattr(args, "execute", None) or import_module(f".{args.module}", __name__).run
-            return run(args, output)
+            return run(args, output) or Exit.OK
     except KeyboardInterrupt as error:
         _fail(output, Exit.INTERRUPTED, output.interruption)
         return error.args[0] if error.args else Exit.INTERRUPTED  # of a signal: `__main__`

@@ -189,9 +189,8 @@ def policy_of(args: argparse.Namespace, output: Output) -> Policy:
     """Build the policy: the rules of the file, then the mode. It asks only on a terminal."""
     from ...tools import Policy
 
-    there = sys.stdin.isatty() and sys.stderr.isatty() and not args.json
-    mode: Mode = args.mode or ("ask" if there else "read-only")
-    ask = _Asker(output) if there else None
+    mode: Mode = args.mode or ("ask" if output.can_ask else "read-only")
+    ask = _Asker(output) if output.can_ask else None
     if args.policy is None:
         return Policy(mode, ask=ask)
     return Policy.load(args.policy, mode, ask)

@@ -247,7 +247,7 @@ class Commands(argparse._SubParsersAction):
         self._name_parser_map[name] = None
         self._declared[name] = summary, module, json
 
-    def add(self, run: Callable[..., int], *groups: Any, json: bool = True) -> None:
+    def add(self, run: Callable[..., int | None], *groups: Any, json: bool = True) -> None:
         """Add a command at once; its function's name is its own, and its docstring the summary."""
         sentence = (run.__doc__ or "").partition("\n")[0]
         summary = f"{sentence[:1].lower()}{sentence[1:].removesuffix('.')}"

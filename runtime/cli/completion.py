@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from .arguments import Commands, build_parser
-from .exit_codes import Exit
 from .option_groups import OptionGroup, argument
 from .output import Output
 
@@ -17,7 +16,7 @@ class Options(OptionGroup):
     """shell that reads the script"""
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Print the script; values that are no fixed choices are completed as file names."""
     import shtab
 
@@ -30,7 +29,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             elif action.nargs != 0 and action.choices is None:
                 action.complete = shtab.FILE  # pyright: ignore[reportAttributeAccessIssue]
     print(shtab.complete(parsers[0], args.shell), flush=True)
-    return Exit.OK
 
 
 def _add_what_is_short(parser: argparse.ArgumentParser, commands: Commands) -> None:

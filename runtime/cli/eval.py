@@ -15,6 +15,7 @@ from .load_engine import load_model
 from .option_groups import OptionGroup, Section, argument, option
 from .options import share
 from .output import Output
+from .tables import plain
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -160,8 +161,6 @@ class _Teller:
 
 
 def _show(output: Output, found: Sequence[Section], *, misses: bool) -> None:
-    from ...traces.report import Table
-
     for number, (report, table) in enumerate(found):
         if report.name == "misses" and not misses:
             continue
@@ -169,8 +168,7 @@ def _show(output: Output, found: Sequence[Section], *, misses: bool) -> None:
             output.line()
             output.line(report.title, "bold")
         headings = [column.heading for column in table.columns]
-        for line in Table(headings, table.cells(), table.words).lines():
-            output.line(line)
+        plain(output, headings, table.cells(), table.words)
 
 
 def _verdict(suite: Suite, rows: Sequence[Row], args: argparse.Namespace, output: Output) -> int:

@@ -240,7 +240,7 @@ def model_path(model: str, output: Output) -> str | Path:
 
 def _agrees(question: str, output: Output) -> bool:
     """Ask on a terminal, with yes as the default; return False elsewhere."""
-    if output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not output.can_ask:
         return False
     output.end_line()
     answer = read_answer(f"{question} [Y/n]")

@@ -7,9 +7,9 @@ import os
 from typing import Any
 
 from ...errors import ModelError, SettingError
-from .exit_codes import Exit
 from .option_groups import OptionGroup, option
 from .output import Output
+from .tables import plain
 
 _WAIT_S = 10.0
 
@@ -21,7 +21,7 @@ class Options(OptionGroup):
     """address of the server; TRIPLEPOINT_API_KEY holds its key (default: http://127.0.0.1:11435)"""
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Request the server's status and print it."""
     from ...traces.timeline import duration
     from ..serve.settings import PORT
@@ -32,12 +32,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         f"{duration(status['uptime_s'])}: {status['running']} running, {status['waiting']} waiting"
     )
     rows = [_row(model) for model in status["models"]]
-    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
-    for row in (_HEAD, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        output.line("  ".join(cells).rstrip())
+    plain(output, _HEAD, rows, words=range(len(_HEAD)))
     output.json(status)
-    return Exit.OK
 
 
 _HEAD = ("MODEL", "STATE", "SIZE", "KV CACHE", "CONTEXT", "REQUESTS", "UNTIL")

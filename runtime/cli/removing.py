@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -99,8 +98,9 @@ def agreed(
 
 def confirmed(args: argparse.Namespace, output: Output) -> bool:
     """Ask for confirmation on a terminal, unless `--yes` was given; report a no."""
-    can_ask = not output.as_json and sys.stdin.isatty() and sys.stderr.isatty()
-    if args.yes or (can_ask and read_answer("remove? [y/N]").strip().lower() in ("y", "yes")):
+    if args.yes or (
+        output.can_ask and read_answer("remove? [y/N]").strip().lower() in ("y", "yes")
+    ):
         return True
     output.error("nothing was removed; --yes removes without asking")
     output.json({"removed": [], "freed": 0})

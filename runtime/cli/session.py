@@ -14,6 +14,7 @@ from .exit_codes import Exit
 from .option_groups import OptionGroup, argument
 from .output import Output
 from .removing import RemovingOptions, agreed, chosen, report_removed
+from .tables import plain
 
 if TYPE_CHECKING:
     from ..agent.session_list import SessionInfo
@@ -34,9 +35,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     commands.add(rm, RemovingOptions.of("session"))
 
 
-def ls(args: argparse.Namespace, output: Output) -> int:
+def ls(args: argparse.Namespace, output: Output) -> None:
     """List the sessions; the first is the one that --continue takes."""
-    from ...traces.report import Table
     from ..agent.session_list import list_sessions
     from ..agent.session_store import sessions_folder
 
@@ -48,17 +48,17 @@ def ls(args: argparse.Namespace, output: Output) -> int:
     else:
         heads = ["session", "saved", "questions", "size", "model", "folder"]
         rows = [
-            [one.name, _date(one), str(one.questions), size_text(one.nbytes)]
-            + [printable(text or "-") for text in (one.model, one.problem or one.workspace)]
+            (
+                *(one.name, _date(one), str(one.questions), size_text(one.nbytes)),
+                *(one.model or "-", one.problem or one.workspace or "-"),
+            )
             for one in found
         ]
-        for number, line in enumerate(Table(heads, rows, [0, 1, 4, 5]).lines()):
-            output.line(line, "" if number else "bold")
+        plain(output, heads, rows, words=(0, 1, 4, 5))
     output.json({"folder": str(sessions_folder()), "sessions": [_json(one) for one in found]})
-    return Exit.OK
 
 
-def show(args: argparse.Namespace, output: Output) -> int:
+def show(args: argparse.Namespace, output: Output) -> None:
     """Show a session's model, folder and conversation."""
     from ..agent.session_list import find_session
     from .slash_commands import transcript
@@ -82,7 +82,6 @@ def show(args: argparse.Namespace, output: Output) -> int:
         for message in one.messages
     ]
     output.json({**_json(one), "messages": messages})
-    return Exit.OK
 
 
 def rm(args: argparse.Namespace, output: Output) -> int:

@@ -117,7 +117,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     commands.add(rm, RemovingOptions.of("trace"))
 
 
-def ls(args: argparse.Namespace, output: Output) -> int:
+def ls(args: argparse.Namespace, output: Output) -> None:
     """List the recorded runs, newest first."""
     from ...traces import report
     from ...traces.find import files, load_all
@@ -129,11 +129,10 @@ def ls(args: argparse.Namespace, output: Output) -> int:
     if not found:
         output.line(f"no traces in {folder}")
     else:
-        _lines(output, report.of_many(found).lines())
+        output.headed(report.of_many(found).lines())
         if len(kept) > len(shown):
             output.line(f"and {len(kept) - len(shown)} older ones (--limit 0 lists all)", "dim")
     output.json({"folder": str(folder), "traces": [_listed(path, t) for path, t in found]})
-    return 0
 
 
 def _listed(path: Path, trace: Trace | TraceError) -> dict[str, Any]:
@@ -144,7 +143,7 @@ def _listed(path: Path, trace: Trace | TraceError) -> dict[str, Any]:
     return {"file": str(path), "runs": list(tables.rows(trace, "runs"))}
 
 
-def show(args: argparse.Namespace, output: Output) -> int:
+def show(args: argparse.Namespace, output: Output) -> None:
     """Show a run's timeline, regimes and times."""
     check_outputs(args.svg)
     trace = _load(args.trace)
@@ -154,7 +153,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
         for event in trace.events:
             output.line(to_ascii(None, "", to_json(event.model_dump())))
         output.json({"trace": str(trace.path), "events": [e.model_dump() for e in trace.events]})
-        return 0
+        return
     if args.show_prompt is not None:
         return _show_prompt(trace, args.show_prompt, output)
     for one in trace.runs:
@@ -165,10 +164,9 @@ def show(args: argparse.Namespace, output: Output) -> int:
     show_rest(output, trace)
     profiled = [[layer.model_dump() for layer in phase.layers] for phase in trace.phases]
     output.json({**trace_json(trace), **({"layers": profiled} if args.layers else {})})
-    return 0
 
 
-def _show_prompt(trace: Trace, turn: int, output: Output) -> int:
+def _show_prompt(trace: Trace, turn: int, output: Output) -> None:
     """Print what the model read in a turn of the last run; this needs its tokenizer."""
     from ..replay.workload import chosen_run, recorded_prompt
     from .engine_from_trace import tokenizer_of
@@ -176,7 +174,6 @@ def _show_prompt(trace: Trace, turn: int, output: Output) -> int:
     run, header = chosen_run(trace, -1)
     ledger = recorded_prompt(run, header, turn)
     show_prompt(output, ledger, tokenizer_of(header), trace=str(trace.path))
-    return 0
 
 
 def _draw(trace: Trace, args: argparse.Namespace) -> None:
@@ -206,12 +203,12 @@ def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> No
     else:
         output.timeline(trace)
         output.line()
-        _lines(output, report.by_turn(trace).lines())
+        output.headed(report.by_turn(trace).lines())
         output.line()
-        _lines(output, report.by_regime(trace).lines())
+        output.headed(report.by_regime(trace).lines())
     if tuning:
         output.line()
-        _lines(output, report.of_tuning(trace))
+        output.headed(report.of_tuning(trace))
     if layers:
         profiles = report.by_layer(trace)
         if not profiles:
@@ -220,7 +217,7 @@ def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> No
         for title, table in profiles:
             output.line()
             output.line(title, "bold")
-            _lines(output, table.lines())
+            output.headed(table.lines())
     show_end(output, trace)
     output.line()
 
@@ -239,7 +236,7 @@ def diff(args: argparse.Namespace, output: Output) -> int:
     for line in lines[:settings]:
         output.line(line, "dim")
     output.line()
-    _lines(output, report.of_pairs(found).lines())
+    output.headed(report.of_pairs(found).lines())
     output.line()
     for line in lines[settings:]:
         output.line(line)
@@ -274,7 +271,7 @@ def _diff_json(found: Diff) -> dict[str, Any]:
     }
 
 
-def export(args: argparse.Namespace, output: Output) -> int:
+def export(args: argparse.Namespace, output: Output) -> None:
     """Export traces to formats of other tools."""
     traces = _load_many(args.traces)
     if args.format == "parquet":
@@ -284,14 +281,13 @@ def export(args: argparse.Namespace, output: Output) -> int:
             raise SettingError("parquet is binary: give a file with -o FILE.parquet")
         count = write_parquet(traces, args.table, Path(args.output))
         output.line(f"{count:,} rows of {args.table} in {args.output}", "dim")
-        return 0
+        return
     if not args.output:
         _export(args, traces, sys.stdout)
-        return 0
+        return
     with atomic_write(args.output) as file:
         _export(args, traces, file)
     output.line(f"{args.format} in {args.output}", "dim")
-    return 0
 
 
 def _export(args: argparse.Namespace, traces: list[Trace], file: Any) -> None:
@@ -312,7 +308,7 @@ def _export(args: argparse.Namespace, traces: list[Trace], file: Any) -> None:
     file.write("\n")
 
 
-def view(args: argparse.Namespace, output: Output) -> int:
+def view(args: argparse.Namespace, output: Output) -> None:
     """Write an HTML page to browse runs; concurrent ones appear as lanes."""
     from ...traces.view import page
 
@@ -329,10 +325,9 @@ def view(args: argparse.Namespace, output: Output) -> int:
         import webbrowser
 
         webbrowser.open(target.resolve().as_uri())
-    return 0
 
 
-def query(args: argparse.Namespace, output: Output) -> int:
+def query(args: argparse.Namespace, output: Output) -> None:
     """Query traces or an ingested database with SQL (needs duckdb)."""
     from ...traces import export_tables
     from ...traces.warehouse.reading import is_warehouse
@@ -351,7 +346,6 @@ def query(args: argparse.Namespace, output: Output) -> int:
         trace_warehouse.write_csv(names, rows)
     else:
         trace_warehouse.show_rows(output, names, rows)
-    return 0
 
 
 def _is_sql(word: str) -> bool:
@@ -403,11 +397,6 @@ def _folder(name: str | None) -> Path:
     if not path.is_dir():
         raise TraceError(f"{path} is not a folder")
     return path
-
-
-def _lines(output: Output, lines: Iterable[str]) -> None:
-    for number, line in enumerate(lines):
-        output.line(line, "bold" if number == 0 else "")
 
 
 def rm(args: argparse.Namespace, output: Output) -> int:

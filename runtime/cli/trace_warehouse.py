@@ -7,18 +7,19 @@ import csv
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
 from ...traces.sanitize import printable
 from .atomic_write import atomic_write, check_outputs
+from .job_control import handling
 from .option_groups import OptionGroup, argument, option
 from .options import count
 from .output import Output
+from .tables import plain
 
 if TYPE_CHECKING:
     from ...traces.warehouse.ingest import Summary
@@ -62,7 +63,7 @@ class ReportOptions(OptionGroup):
     """maximum number of turns; 0: all"""
 
 
-def ingest(args: argparse.Namespace, output: Output) -> int:
+def ingest(args: argparse.Namespace, output: Output) -> None:
     """Load thousands of traces into a database for queries and reports."""
     from ...traces.warehouse.ingest import ingest as put
     from .traces import default_folder
@@ -94,7 +95,6 @@ def ingest(args: argparse.Namespace, output: Output) -> int:
             "problems": [vars(record) for record in found.problems],
         }
     )
-    return 0
 
 
 def _told(found: Summary, target: str) -> list[str]:
@@ -126,49 +126,35 @@ def _told(found: Summary, target: str) -> list[str]:
     return lines
 
 
-@contextmanager
-def ended_by_interrupt() -> Iterator[None]:
+def ended_by_interrupt() -> AbstractContextManager[None]:
     """Let Ctrl-C kill the process: duckdb blocks KeyboardInterrupt, and a query writes nothing."""
-    mine = threading.current_thread() is threading.main_thread()
-    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        return handling(signal.SIGINT, signal.SIG_DFL)
+    return nullcontext()
 
 
-def query(args: argparse.Namespace, output: Output, path: Path) -> int:
+def query(args: argparse.Namespace, output: Output, path: Path) -> None:
     """Query ingested traces in SQL."""
     from ...traces.warehouse.reading import Warehouse
 
     with Warehouse(path) as opened, ended_by_interrupt():
         if args.format == "csv":
             with opened.cursor(args.sql) as (names, batches):
-                writer = _csv(sys.stdout, names)
-                for batch in batches:
-                    writer.writerows(map(_cells, batch))
-            sys.stdout.flush()
-            return 0
+                write_csv(names, (row for batch in batches for row in batch))
+            return
         names, rows = opened.ask(args.sql)
     show_rows(output, names, rows)
-    return 0
 
 
 def show_rows(output: Output, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print the result of a query as a table, or as JSON."""
-    from ...traces.report import Table
-
     cells = [["" if value is None else _figure(value) for value in row] for row in rows]
     words = [i for i in range(len(names)) if any(isinstance(row[i], str) for row in rows)]
-    for number, line in enumerate(Table(names, cells, words).lines()):
-        output.line(line, "bold" if number == 0 else "")
+    plain(output, names, cells, words)
     output.json({"columns": names, "rows": rows})
 
 
-def write_csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Write the result of a query to stdout as CSV."""
     _csv(sys.stdout, names).writerows(map(_cells, rows))
     sys.stdout.flush()
@@ -190,7 +176,7 @@ def _cells(row: Sequence[Any]) -> list[Any]:
     return [cell(value) for value in row]
 
 
-def report(args: argparse.Namespace, output: Output) -> int:
+def report(args: argparse.Namespace, output: Output) -> None:
     """Report on ingested traces: tables, CSV, an HTML page."""
     from ...traces.warehouse.reading import Warehouse
     from ...traces.warehouse.reports import chosen
@@ -220,12 +206,9 @@ def report(args: argparse.Namespace, output: Output) -> int:
             for one, rows in found
         }
     )
-    return 0
 
 
 def _show(output: Output, found: Sequence[tuple[Report, Found]]) -> None:
-    from ...traces.report import Table
-
     for number, (one, rows) in enumerate(found):
         if number:
             output.line()
@@ -234,8 +217,7 @@ def _show(output: Output, found: Sequence[tuple[Report, Found]]) -> None:
             output.line("no data", "dim")
             continue
         headings = [column.heading for column in rows.columns]
-        for line in Table(headings, rows.cells(), rows.words).lines():
-            output.line(line)
+        plain(output, headings, rows.cells(), rows.words)
 
 
 def _write_page(

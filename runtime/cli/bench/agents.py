@@ -29,7 +29,7 @@ class AgentsOptions(OptionGroup):
 OPTIONS = (AgentsOptions, *common_options())
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Measure and print a row for agents one after another, and one for all at once."""
     from ...replay import examples
     from ...replay.together import measure
@@ -51,7 +51,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             f"alternating rounds: {between(gains)} × the jobs/hour when run at once"
         )
         output.line(together.forecasts.describe())
-    return 0
 
 
 def _rows(found: list[Turns], agents: int) -> Iterator[Row]:

@@ -34,7 +34,7 @@ class BatchOptions(OptionGroup):
 OPTIONS = (*common_options(), Lengths, BatchOptions, BaselineOptions)
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Measure and print a row for each prompt, decode and batch length."""
     from ...engine.passes.shared_pass import GOAL
 
@@ -69,7 +69,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
                 f"the first {args.shared:,} tokens are the same in all sequences and computed "
                 "beforehand; apart: each sequence reads them separately in every pass"
             )
-    return 0
 
 
 @contextmanager

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OPTIONS = (*common_options(), Lengths, Depths, Tests, BaselineOptions)
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Measure and print each row as soon as it is known."""
     form = form_of(args)
     from ...bench.runner import cases
@@ -38,7 +38,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             _against(args, output, form, engine, todo)
         else:
             _speed(args, output, form, engine, todo)
-    return 0
 
 
 # --- a model's speed

@@ -27,7 +27,7 @@ class TraceArgument(OptionGroup):
 OPTIONS = (TraceArgument, *common_options("default: the recorded one"))
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Repeat the recorded work and print a row for each phase, then the sums."""
     from statistics import median
 
@@ -63,7 +63,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             recorded = "" if model.sha256 == header.model.sha256 else f", of {header.model.name}"
             output.line(f"{printable(args.trace)}{recorded}, on {model.name} {model.quant}")
             notes(output, engine.kv, args.repetitions, limits.samples)
-    return 0
 
 
 def _values(engine: Engine, name: str, timed: Timed) -> tuple[dict[str, Any], dict[str, Any]]:

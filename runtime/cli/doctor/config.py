@@ -7,14 +7,13 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from ..exit_codes import Exit
 from ..output import Output
 
 if TYPE_CHECKING:
     from ...config import Setting
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Print each setting, its value and its source."""
     from ...config import config_path
 
@@ -31,7 +30,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             **{name: {"value": one.value, "from": one.source} for name, one in settings.items()},
         }
     )
-    return Exit.OK
 
 
 def _settings() -> dict[str, Setting]:

@@ -27,7 +27,7 @@ class ConvertOptions(OptionGroup):
 OPTIONS = (ConvertOptions, Force, Threads)
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Write the file and say what is in it."""
     from ...convert.convert import convert
 
@@ -57,4 +57,3 @@ def run(args: argparse.Namespace, output: Output) -> int:
         f"{done.parameters / 1e6:,.1f} M weights, {megabytes(done.nbytes)}, {done.seconds:.1f} s"
     )
     output.json(done.as_dict())
-    return 0

@@ -23,7 +23,7 @@ class ImatrixOptions(TextOptions):
 OPTIONS = (ImatrixOptions, PASS, Force)
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Read the text and write the file."""
     from ...evaluate.imatrix import collect
     from ...evaluate.perplexity import text_ids
@@ -53,4 +53,3 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "unused_experts": found.unused_experts,
         }
     )
-    return 0

@@ -38,7 +38,7 @@ class PerplexityOptions(TextOptions):
 OPTIONS = (PerplexityOptions, PASS)
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Score the text, and show the estimate after each chunk."""
     from ...evaluate.perplexity import perplexity, text_ids
 
@@ -56,7 +56,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
                 )
     _show(output, found)
     output.json(found.as_dict())
-    return 0
 
 
 def _progress(output: Output):

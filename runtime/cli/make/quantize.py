@@ -31,7 +31,7 @@ class QuantizeOptions(OptionGroup):
 OPTIONS = (QuantizeOptions, Force, Threads)
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Write the file and say what became of it."""
     from ...quantize.quantize import quantize
 
@@ -47,7 +47,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
         )
     _show(output, report)
     output.json(report.as_dict())
-    return 0
 
 
 def _show(output: Output, report: Report) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import ModelError
 from ...hub.progress import size_text
-from ..exit_codes import Exit
 from ..option_groups import OptionGroup, argument
 from ..output import Output
 from ..tables import plain
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from ...hub.settings import HubSettings
 
 _HEAD = ("MODEL", "SIZE", "ARCHITECTURE", "USED", "RUNS")
-_WORDS = ("ARCHITECTURE", "USED", "RUNS")
 
 
 class Options(OptionGroup):
@@ -28,7 +26,7 @@ class Options(OptionGroup):
     """list only models with TEXT in their name"""
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """List the models in the cache; only headers are read."""
     from ...hub.cache import cached_repos
     from ...hub.find import models_of
@@ -46,7 +44,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             unfinished.append({"repo": repo.repo, "bytes": kept})
     show(models, unfinished, settings, output, args.name)
     output.json({"cache": str(settings.cache), "models": models, "unfinished": unfinished})
-    return Exit.OK
 
 
 def describe(found: Found) -> dict[str, Any]:
@@ -105,7 +102,7 @@ def show(
         for m in models
     ]
     if rows:
-        plain(output, _HEAD, rows, _WORDS)
+        plain(output, _HEAD, rows, words=(0, 2, 3, 4))
     for model in models:
         for problem in model["problems"]:
             output.line(f"{model['name']}: {problem}", "yellow")

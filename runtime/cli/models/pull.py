@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..exit_codes import Exit
 from ..option_groups import OptionGroup, argument, option
 from ..output import Output
 from ..pulling import choices_shown, pull_model
@@ -24,11 +23,10 @@ class Options(OptionGroup):
     """download it even if this version cannot run it"""
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Pull the model, and show how to run it."""
     from ...hub.names import parse_name
     from ...hub.settings import HubSettings
 
     with choices_shown(output):
         pull_model(parse_name(args.name), HubSettings.from_environ(), output, force=args.force)
-    return Exit.OK

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...hub.progress import size_text
-from ..exit_codes import Exit
 from ..output import Output
 from ..suggesting import how_to_get
 from ..tables import plain, rate
@@ -17,11 +16,10 @@ if TYPE_CHECKING:
     from ...bench.reach import Reach
 
 _HEAD = ("MODEL", "SIZE", "MEMORY", "FITS", "TTFT S", "TOK/S", "AT 4,096", "LICENSE")
-_WORDS = ("FITS", "LICENSE")
 _LICENSE = 10  # letters of a license; `--json` has them all
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Predict the speeds and print them, without network access."""
     from dataclasses import asdict
 
@@ -70,7 +68,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "harness": {alias: asdict(kept) for alias, kept in tuned.items() if kept is not None},
         }
     )
-    return Exit.OK
 
 
 def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
@@ -87,7 +84,7 @@ def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
         )
         for one in found
     ]
-    plain(output, _HEAD, rows, _WORDS)
+    plain(output, _HEAD, rows, words=(0, 3, 7))
 
 
 def _paragraph(text: str, output: Output) -> None:

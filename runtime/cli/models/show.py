@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ....traces.sanitize import short
 from ...hub.progress import size_text
-from ..exit_codes import Exit
 from ..load_engine import model_path
 from ..option_groups import OptionGroup, argument
 from ..output import Output
-from ..tables import rate
+from ..tables import block, rate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +36,7 @@ class Options(OptionGroup):
     """model, as for -m: a pulled model, a file, nano, …"""
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Read the header and print what is in it."""
     from dataclasses import asdict
 
@@ -63,7 +62,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "harness": asdict(tuned) if (tuned := tuned_file(path)) else None,
         }
     )
-    return Exit.OK
 
 
 def show(
@@ -82,7 +80,7 @@ def show(
     context = f"{facts.context:,} tokens" if facts.context else "unknown"
     layers = f", {facts.layers} layers" if facts.layers else ""
     files = f" in {facts.files} files" if facts.files > 1 else ""
-    _block(
+    block(
         output,
         "model",
         [
@@ -104,7 +102,7 @@ def show(
                f"{size_text(share.nbytes):>8}")
         for kind, share in facts.types.items()
     ]  # fmt: skip
-    _block(output, "tensors", rows)
+    block(output, "tensors", rows)
     if made_of is not None:
         _show_layers(made_of, output)
     _show_memory(facts, output)
@@ -114,9 +112,9 @@ def show(
             from ...physics.machine import DOUBT
 
             rows.append(("doubtful", DOUBT))
-        _block(output, "speed expected here", rows)
+        block(output, "speed expected here", rows)
     values = [(key, short(_value(value), 60)) for key, value in facts.metadata.items()]
-    _block(output, "metadata", values)
+    block(output, "metadata", values)
     if not facts.problems:
         output.line("supported: this model runs here", "green")
     for problem in facts.problems:
@@ -148,7 +146,7 @@ def _calls(made_of: ModelFacts) -> str:
 
 def _show_layers(made_of: ModelFacts, output: Output) -> None:
     """Print the layers by kind, the state of a sequence, and what a pass reads."""
-    _block(output, "layers", [(f"{k.layers:>3} ×", _kind(k)) for k in made_of.kinds])
+    block(output, "layers", [(f"{k.layers:>3} ×", _kind(k)) for k in made_of.kinds])
     rows = []
     if made_of.experts:
         more = f", and {made_of.shared} that every token takes" * bool(made_of.shared)
@@ -163,7 +161,7 @@ def _show_layers(made_of: ModelFacts, output: Output) -> None:
         if one.states:
             parts.append(f"{size_text(one.states)} of states")
         rows.append((name, f"{' and '.join(parts)}: {size_text(one.token)} per token"))
-    _block(output, "read", rows)
+    block(output, "read", rows)
 
 
 def _kind(kind: LayerKind) -> str:
@@ -215,7 +213,7 @@ def _show_memory(facts: FileInfo, output: Output) -> None:
         rows.append((f"with {row['context']:,} tokens", parts))
     if total := installed_bytes():
         rows.append(("this machine has", size_text(total)))
-    _block(output, "memory", rows)
+    block(output, "memory", rows)
 
 
 def _contexts(facts: FileInfo) -> list[dict[str, Any]]:
@@ -232,10 +230,3 @@ def _contexts(facts: FileInfo) -> list[dict[str, Any]]:
 
 def _value(value: object) -> str:
     return " ".join(str(value).split())
-
-
-def _block(output: Output, title: str, rows: list[tuple[str, str]]) -> None:
-    output.line(title, "bold")
-    width = max((len(name) for name, _ in rows), default=0)
-    for name, value in rows:
-        output.line(f"  {name.ljust(width)}  {value}".rstrip())

@@ -6,7 +6,6 @@ import argparse
 import os
 from pathlib import Path
 
-from ..exit_codes import Exit
 from ..load_engine import is_server, model_path, named
 from ..option_groups import OptionGroup, argument
 from ..output import Output
@@ -19,7 +18,7 @@ class Options(OptionGroup):
     """model, as for -m; nano is the embedded one"""
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Check that the model exists and is valid, and make it the default."""
     from ....errors import ModelError
     from ...config import BUILT_IN, keep_model
@@ -43,4 +42,3 @@ def run(args: argparse.Namespace, output: Output) -> int:
     place = keep_model(name)
     output.line(f"the default model is now {name}, saved in {place}")
     output.json({"model": name, "config": str(place)})
-    return Exit.OK

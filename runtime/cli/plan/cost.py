@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....errors import SettingError
-from ..exit_codes import Exit
 from ..option_groups import OptionGroup, Section, argument, option
 from ..options import amount, share
 from ..output import Output
@@ -86,7 +85,7 @@ class Options(OptionGroup):
     """price of a kilowatt-hour"""
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Compute the costs and print them."""
     from dataclasses import replace
 
@@ -123,7 +122,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
         with atomic_write(args.svg) as file:
             file.write(cost_svg(choices, evens, moves, usage, about))
     output.json(_json(usage, book, choices, evens, moves))
-    return Exit.OK
 
 
 def own_hardware(args: argparse.Namespace, book: PriceBook) -> Hardware:

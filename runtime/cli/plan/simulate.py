@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import EngineError, SettingError
 from ..arguments import positive
-from ..exit_codes import Exit
 from ..load_engine import KV
 from ..options import amount
 from ..output import Output
@@ -32,7 +31,7 @@ LEARN = 12  # agents that a clock is learned from
 SEED = 1000  # of their texts, which are not those that are measured
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Measure, simulate, print the results and write them."""
     from ..atomic_write import check_outputs
 
@@ -103,7 +102,7 @@ def _programs(names: Sequence[str]) -> list[Program]:
 
 def _plan(
     args: argparse.Namespace, output: Output, scenario: Scenario, compared: list[Compared]
-) -> int:
+) -> None:
     from ...physics.machine import DOUBT
     from ...planning.cost import owned_hourly
     from ...planning.fleet import simulate
@@ -154,7 +153,6 @@ def _plan(
         with atomic_write(args.svg) as file:
             file.write(sweep_svg(plan))
     output.json(_json(plan))
-    return Exit.OK
 
 
 def _times(scenario: Scenario) -> str:
@@ -307,7 +305,7 @@ def _calibrated(engine: Engine) -> Forecaster:
     return of_engine(engine, calibrated(EngineTimer(engine)))
 
 
-def _learn(args: argparse.Namespace, output: Output) -> int:
+def _learn(args: argparse.Namespace, output: Output) -> None:
     from ...planning import clock
     from ...planning.validate import watching
     from ..atomic_write import atomic_write, check_new
@@ -334,7 +332,6 @@ def _learn(args: argparse.Namespace, output: Output) -> int:
         f"{1e3 * found.row_s:.2f} ms a sequence"
     )
     output.json({"passes": len(seen), "alone": found.alone, "shared": found.shared})
-    return Exit.OK
 
 
 def _check_clock(path: str, known: Forecaster, engine: Engine) -> None:
@@ -381,7 +378,7 @@ def _compared(rounds: list[Any], forecaster: Forecaster, seen: Corrections) -> l
     return compare(rounds, forecaster, seen) if rounds else []
 
 
-def _show_compared(args: argparse.Namespace, output: Output, compared: list[Compared]) -> int:
+def _show_compared(args: argparse.Namespace, output: Output, compared: list[Compared]) -> None:
     from ....traces.charts import side_by_side
     from ...planning.pages import validation
     from ...planning.validate import HEAD
@@ -400,4 +397,3 @@ def _show_compared(args: argparse.Namespace, output: Output, compared: list[Comp
     output.json(
         {str(one.agents): {name: error for name, error, _ in one.errors()} for one in compared}
     )
-    return Exit.OK
