@@ -398,10 +398,14 @@ def commands_of(
 
 def positive(text: str) -> int:
     """Parse a positive integer."""
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return number
+    return whole(text, "a whole number above 0", lambda number: number > 0)
+
+
+def whole(text: str, what: str, fits: Callable[[int], bool] = lambda _: True) -> int:
+    """Parse a nonnegative integer; if it is not one that fits, raise an error: it is not `what`."""
+    if not (text.isascii() and text.isdigit() and fits(int(text))):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {what}")
+    return int(text)
 
 
 def numbers(text: str) -> list[int]:

@@ -20,13 +20,8 @@ __all__ = ["OPTIONS", "run"]
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read questions until /exit or the end of the input."""
-    from ..files import check_target
     from .conversation import opened
-    from .options import apply_config
 
-    apply_config(args, "tools", "threads", "kv", "temperature", "trace")
-    if args.trace:  # said before a model is loaded
-        check_target(args.trace)
     with opened(args) as kept:
         return _chat(args, output, kept)
 

@@ -26,9 +26,11 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from ..files import check_target
 from .agent_options import harness_given, policy_of, tools_of
 from .exit_codes import Exit
 from .job_control import no_interrupts
+from .options import apply_config
 from .sampling_options import sampling_of
 from .traces import default_folder
 from .transcript import show_call, show_result, show_sources
@@ -112,11 +114,16 @@ def read_schema(path: str) -> dict[str, Any]:
 def opened(args: argparse.Namespace) -> Iterator[SavedSession | None]:
     """Open and lock the session that the arguments name; yield None if they name none.
 
-    Where the arguments name no folder and no model, the session's are used.
+    Where the arguments name no folder and no model, the session's are used; what else they leave
+    open is set from the config file.
 
     Raises:
         SettingError: the session has another folder than the arguments, which do not choose one.
+        ModelError: the trace cannot be written, which is said before a model is loaded.
     """
+    apply_config(args, "tools", "threads", "kv", "temperature", "trace")
+    if args.trace:
+        check_target(args.trace)
     if not args.session and not args.resume:
         args.dir = args.dir or "."
         yield None

@@ -13,6 +13,8 @@ from ...errors import ModelError
 from ..cgroups import require_address_space
 from .option_groups import OptionGroup, Section, option
 from .output import Output, read_answer
+from .progress_bars import Bars
+from .pulling import choices_shown, pull_model
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -225,8 +227,6 @@ def model_path(model: str, output: Output) -> str | Path:
         return model
     from ..hub.find import NotPulledError, find
     from ..hub.settings import HubSettings
-    from .progress_bars import Bars
-    from .pulling import choices_shown, pull_model
 
     name, settings = parse_name(model), HubSettings.from_environ()
     try:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...errors import RowError, SettingError
 from .agent_options import AgentOptions, RecordOptions, harness_given
 from .exit_codes import Exit
-from .load_engine import decoding_of, engine_options, is_server, named, nbytes
+from .load_engine import decoding_of, engine_options, is_server, load_engine, named, nbytes
 from .option_groups import OptionGroup, Section, argument, option
 from .options import seconds, within
-from .output import Output
+from .output import Output, joined
 from .sampling_options import SamplingOptions, sampling_of
 
 if TYPE_CHECKING:
@@ -128,7 +129,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Run the rows; completed ones are in the results, however the run ends."""
     from dataclasses import asdict
 
-    from ...errors import SettingError
     from ..fleet.api import close_results, open_results, read_price, run_map
     from ..fleet.dispatch import Limits
     from ..fleet.mapping import Bounds, poison_path, traces_folder
@@ -179,7 +179,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _rows(args: argparse.Namespace) -> list[Row]:
-    from ...errors import SettingError
     from ..fleet.rows import folder_rows, read_rows
 
     if (args.questions is None) == (args.dir_from is None):
@@ -193,7 +192,6 @@ def _rows(args: argparse.Namespace) -> list[Row]:
 
 def _check_folder(args: argparse.Namespace, fleet: Fleet, rows: Sequence[Row]) -> None:
     """Refuse a missing folder before every row fails; a cluster may have its own absolute one."""
-    from ...errors import RowError
 
     folder: str = args.dir or "."
     elsewhere = fleet.target.kind == "ray" and Path(folder).is_absolute()
@@ -232,10 +230,8 @@ def _recipe(args: argparse.Namespace) -> Recipe:
 
 
 def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
-    from ...errors import SettingError
     from ..config import default_model
     from ..fleet.api import Fleet, parse_target
-    from .load_engine import load_engine
 
     target = parse_target(args.to, args.parallel)
     if target.kind != "ray" and (args.workers or args.worker_memory):
@@ -309,7 +305,6 @@ def _state(report: MapReport) -> list[str]:
 
 def _summary(report: MapReport) -> list[str]:
     from ...traces.timeline import duration
-    from .output import joined
 
     numbers = report.numbers
     prompt, cached = numbers.get("prompt", 0), numbers.get("cached", 0)

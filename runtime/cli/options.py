@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from .arguments import whole
 from .option_groups import OptionGroup, Section, option
 
 
@@ -39,14 +40,20 @@ def on_off(text: str) -> bool:
 
 def count(text: str) -> int:
     """Parse a nonnegative integer; 0 means all."""
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a whole number of 0 or more")
-    return int(text)
+    return whole(text, "a whole number of 0 or more")
 
 
 def amount(text: str) -> float:
     """Parse a number above zero."""
     return within(text, "a number above 0", lambda value: 0 < value < 1e12)
+
+
+def pair_of(text: str, what: str) -> tuple[float, float]:
+    """Parse two numbers above zero, separated by a comma; `what` they are is said in errors."""
+    first, comma, second = text.partition(",")
+    if not comma:
+        raise argparse.ArgumentTypeError(f"{text!r} is not two {what}")
+    return amount(first), amount(second)
 
 
 def share(text: str) -> float:

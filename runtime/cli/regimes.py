@@ -20,6 +20,7 @@ from .load_engine import (
 from .option_groups import OptionGroup, argument, option
 from .output import Output
 from .tables import BUSY
+from .traces import default_folder
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -140,7 +141,6 @@ def _steps(name: str | None) -> tuple[str, list[Step]]:
     from ...traces.find import resolve
     from ...traces.reader import Trace
     from ..regimes.diagram import steps
-    from .traces import default_folder
 
     if name is None:
         return "", []

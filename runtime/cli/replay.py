@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ...errors import SettingError
 from .agent_options import group_names, trace
 from .load_engine import engine_options, named
 from .option_groups import OptionGroup, Section, argument, option
@@ -110,7 +111,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse options that the requested action would ignore."""
-    from ...errors import SettingError
 
     goes_on, runs = args.start is not None, args.verify or args.benchmark or args.predict
     for given, needs in (

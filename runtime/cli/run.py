@@ -10,6 +10,7 @@ from .exit_codes import Exit, as_flags
 from .load_engine import load_model
 from .option_groups import OptionGroup, Section, argument, option
 from .output import Output
+from .traces import trace_json
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent, RunResult
@@ -36,7 +37,6 @@ OPTIONS = (*AGENT_OPTIONS, RunOptions)
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
-    from ..files import check_target
     from .attaching import question_of, with_attachments
     from .conversation import (
         begin,
@@ -47,16 +47,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
         show_statistics,
         trace_name,
     )
-    from .options import apply_config
     from .suggesting import suggest_model
-    from .traces import trace_json
 
-    apply_config(args, "tools", "threads", "kv", "temperature", "trace")
     question = question_of(args.question)
     if args.show_prompt:
         args.trace = False
-    if args.trace:  # said before a model is loaded
-        check_target(args.trace)
     # First what can be refused at once: a name, or a session that another process has.
     with (
         opened(args) as kept,

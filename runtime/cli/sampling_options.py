@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 _OWN = ("temperature", "top_k", "top_p", "seed", "stop")
 """Settings with an option of their own."""
-_WHOLE = ("top_k", "seed", "penalty_last", "min_keep", "mirostat")
-_WHOLE += ("dry_allowed_length", "dry_penalty_last_n")
-_LISTS = ("order", "dry_sequence_breakers")
 
 
 def _setting(name: str, flag: str, kind: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -57,14 +54,15 @@ def _pair(text: str) -> tuple[str, Any]:
 
     key, equals, value = text.partition("=")
     key = key.replace("-", "_")
-    known = [one.name for one in fields(Sampling) if one.name not in _OWN]
+    known = {one.name: str(one.type) for one in fields(Sampling) if one.name not in _OWN}
     if not equals or key not in known:
         raise argparse.ArgumentTypeError(
             f"{text[:80]!r} is not KEY=VALUE with one of the keys {', '.join(known)}"
         )
     if key == "logit_bias":
         return key, _bias(value)
-    kind = _words if key in _LISTS else int if key in _WHOLE else float
+    kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "Sequence[str]": _words}
+    kind = kinds[known[key].removesuffix(" | None")]
     return key, _setting(key, "--sampling", kind)(value)
 
 

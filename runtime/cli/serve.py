@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...arguments import read_text
 from ...errors import SettingError
 from .agent_options import AgentOptions, harness_given, trace
+from .arguments import whole
 from .exit_codes import Exit
 from .load_engine import DEFAULT_MODEL, engine_options, load_calibrated, model_path, nbytes
 from .option_groups import OptionGroup, Section, option
@@ -26,9 +27,7 @@ _MOST_TEXT = 1 << 20  # bytes of a file of keys, and of a system prompt
 
 
 def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) < 2**16):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
-    return int(text)
+    return whole(text, "a port from 0 to 65535", lambda number: number < 2**16)
 
 
 def _nbytes_or_none(text: str) -> int:

@@ -20,6 +20,7 @@ from .option_groups import OptionGroup, argument, option
 from .options import count
 from .output import Output
 from .tables import plain
+from .traces import default_folder
 
 if TYPE_CHECKING:
     from ...traces.warehouse.ingest import Summary
@@ -66,7 +67,6 @@ class ReportOptions(OptionGroup):
 def ingest(args: argparse.Namespace, output: Output) -> None:
     """Load thousands of traces into a database for queries and reports."""
     from ...traces.warehouse.ingest import ingest as put
-    from .traces import default_folder
 
     if not args.output:
         raise SettingError(

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ....errors import SettingError, TraceError
+from ..engine_client import engine_client
 from ..load_engine import AUTO, engine_options
 from ..option_groups import OptionGroup, argument, option
 from ..options import count, within
@@ -88,7 +90,6 @@ def _check(args: argparse.Namespace) -> None:
     Raises:
         SettingError: one was given.
     """
-    from ....errors import SettingError
 
     if args.url is not None:
         refused, own = {"in_process": False, **_OF_SERVER, **_OF_ENGINE}, "--url"
@@ -119,7 +120,6 @@ def _rows(args: argparse.Namespace, output: Output, ended: list[bool]) -> Iterat
 
 
 def _work(args: argparse.Namespace, agents: int, seed: int) -> Work:
-    from ....errors import SettingError
     from ...bench.load_work import Work
 
     if len(args.results) != 2:
@@ -131,7 +131,6 @@ def _work(args: argparse.Namespace, agents: int, seed: int) -> Work:
 
 def _recorded_pauses() -> tuple[float, ...]:
     """Return the durations of tool calls in recorded runs, in seconds."""
-    from ....errors import TraceError
     from ...replay import examples
     from ...replay.workload import chosen_run, work_items
 
@@ -152,8 +151,6 @@ def _client(args: argparse.Namespace, output: Output, work: Work) -> Iterator[An
     # Words that are drawn do not repeat themselves, so that no server can draft them.
     options = {"temperature": args.temperature, "top_k": 40, "seed": work.seed}
     if args.in_process:
-        from ..engine_client import engine_client
-
         with engine_client(args, output, options, work) as connect:
             yield connect
         return

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....arguments import user_folder
+from ..traces import default_folder
 
 _WORDS = {
     "kernels": "compiled kernels",
@@ -43,7 +44,6 @@ def disk_usage() -> list[DiskUsage]:
     from ...agent.session_store import sessions_folder
     from ...config import config_path
     from ...hub.settings import HubSettings
-    from ..traces import default_folder
 
     root = user_folder("cache")
     models = HubSettings.from_environ().cache

@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from ....errors import ModelError
 from ..load_engine import is_server, model_path, named
 from ..option_groups import OptionGroup, argument
 from ..output import Output
@@ -20,7 +21,6 @@ class Options(OptionGroup):
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Check that the model exists and is valid, and make it the default."""
-    from ....errors import ModelError
     from ...config import BUILT_IN, keep_model
     from ...engine.engine import resolve_model
     from ...gguf.open import open_gguf

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....errors import SettingError
+from ..atomic_write import atomic_write, check_outputs
+from ..load_engine import model_path
 from ..option_groups import OptionGroup, Section, argument, option
-from ..options import amount, share
+from ..options import amount, pair_of, share
 from ..output import Output
 from ..tables import plain, rate
+from ..traces import default_folder
 
 if TYPE_CHECKING:
     from ...planning.cost import Choice, Sensitivity, Speeds, Usage
@@ -26,11 +29,8 @@ _HEAD = ("WHAT", "TOK/S IN", "OUT", "$/M IN", "CACHED", "OUT", "¢/QUESTION", "$
 
 
 def speeds(text: str) -> tuple[float, float]:
-    """Parse two numbers above zero, separated by a comma."""
-    first, comma, second = text.partition(",")
-    if not comma:
-        raise argparse.ArgumentTypeError(f"{text!r} is not two speeds like 400,25")
-    return amount(first), amount(second)
+    """Parse the speeds of prefill and decode."""
+    return pair_of(text, "speeds like 400,25")
 
 
 class Options(OptionGroup):
@@ -91,7 +91,6 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
     from ...planning import cost
     from ...planning.prices import OLD_DAYS, load_prices
-    from ..atomic_write import atomic_write, check_outputs
 
     check_outputs(args.svg)
     book = load_prices(args.prices)
@@ -163,7 +162,6 @@ def _recorded(names: Sequence[str]) -> Recorded | None:
     from ....traces.find import resolve
     from ...planning.usage import read_recorded
     from ...replay import examples
-    from ..traces import default_folder
 
     paths: list[Path] = []
     for name in names:
@@ -215,7 +213,6 @@ def forecaster(model: str, machine: str | None, output: Output) -> Forecaster:
     from ...engine.engine import Engine
     from ...engine.engine_timer import EngineTimer
     from ...physics.calibrate import calibrated
-    from ..load_engine import model_path
 
     with Engine.load(model_path(model, output)) as engine:
         found = of_engine(engine, calibrated(EngineTimer(engine)))

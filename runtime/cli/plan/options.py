@@ -7,7 +7,7 @@ import argparse
 from ..arguments import numbers
 from ..load_engine import KV, nbytes
 from ..option_groups import OptionGroup, Section, argument, option
-from ..options import amount, count, on_off
+from ..options import amount, count, on_off, pair_of
 
 SWEEPS = ("machines", "rate", "kv", "deadline", "parallel", "model", "machine", "route")
 ROUTES = ("two", "turns", "random")
@@ -21,11 +21,8 @@ def _work(text: str) -> list[int]:
 
 
 def goals(text: str) -> tuple[float, float]:
-    """Parse the max TTFT and TPOT, in seconds, separated by a comma."""
-    first, comma, second = text.partition(",")
-    if not comma:
-        raise argparse.ArgumentTypeError(f"{text!r} is not two times in seconds, such as 2,0.1")
-    return amount(first), amount(second)
+    """Parse the max TTFT and TPOT, in seconds."""
+    return pair_of(text, "times in seconds, such as 2,0.1")
 
 
 def swept(text: str) -> tuple[str, list[str]]:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import EngineError, SettingError
 from ..arguments import positive
-from ..load_engine import KV
+from ..atomic_write import atomic_write, check_new, check_outputs
+from ..engine_client import EngineClient
+from ..load_engine import KV, model_path
 from ..options import amount
 from ..output import Output
 from ..tables import plain
+from .cost import forecaster
 from .options import ROUTES, Options
 
 if TYPE_CHECKING:
@@ -33,7 +36,6 @@ SEED = 1000  # of their texts, which are not those that are measured
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Measure, simulate, print the results and write them."""
-    from ..atomic_write import check_outputs
 
     check_outputs(args.html, args.svg)
     if args.learn:
@@ -49,7 +51,6 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
 def _clock(args: argparse.Namespace, output: Output) -> tuple[Forecaster, Corrections]:
     from ...planning import clock
-    from .cost import forecaster
 
     if args.clock:
         if args.model or args.machine:
@@ -109,7 +110,6 @@ def _plan(
     from ...planning.pages import Plan, plan_page, sweep_svg
     from ...planning.prices import load_prices
     from ...planning.what_if import bottleneck, changes, sweep
-    from ..atomic_write import atomic_write
 
     book = load_prices(args.prices)
     hardware = book.machine(args.hardware)
@@ -171,8 +171,6 @@ def _change(
     what: str, args: argparse.Namespace, output: Output
 ) -> Callable[[Scenario, str], Scenario]:
     from dataclasses import replace
-
-    from .cost import forecaster
 
     def change(scenario: Scenario, value: str) -> Scenario:
         policy = scenario.policy
@@ -269,7 +267,6 @@ def _fields(name: str, one: Result) -> dict[str, Any]:
 def _engine(args: argparse.Namespace, output: Output) -> Engine:
     """Load the model to run."""
     from ...engine.engine import Engine
-    from ..load_engine import model_path
 
     if not args.model:
         raise SettingError("no model to run; name one with -m")
@@ -280,7 +277,6 @@ def _agents(args: argparse.Namespace, engine: Engine, agents: int, seed: int) ->
     from ...bench.load import measure
     from ...bench.load_work import Work
     from ...serve.models.prompts import Prompts
-    from ..engine_client import EngineClient
 
     turns, system, least, most, reply = args.work
     work = Work(agents, turns, system, least, most, reply, seed)
@@ -308,7 +304,6 @@ def _calibrated(engine: Engine) -> Forecaster:
 def _learn(args: argparse.Namespace, output: Output) -> None:
     from ...planning import clock
     from ...planning.validate import watching
-    from ..atomic_write import atomic_write, check_new
 
     check_new(args.learn, force=True)
     before: list[clock.Seen] = []
@@ -382,7 +377,6 @@ def _show_compared(args: argparse.Namespace, output: Output, compared: list[Comp
     from ....traces.charts import side_by_side
     from ...planning.pages import validation
     from ...planning.validate import HEAD
-    from ..atomic_write import atomic_write
 
     if not compared:
         raise SettingError(f"--rounds {args.rounds}: the file has no rounds")
