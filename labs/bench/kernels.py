@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from triplepoint.runtime.cli.bench.options import BenchFormat, Repetitions, form_of
-from triplepoint.runtime.cli.options import Threads
+from triplepoint.runtime.cli.options import ConversionOptions
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, limits_of, notes, percent, rate, show_each
 
@@ -27,7 +27,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         metavar="NAME,…",
         help="gemm, experts, attention, prepare, rope, argmax (default: all)",
     )
-    Threads.add_to(bench)
+    ConversionOptions.only("threads").add_to(bench)
     bench.add_argument(
         "--target",
         metavar="T",

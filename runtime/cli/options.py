@@ -6,19 +6,18 @@ import argparse
 from collections.abc import Callable
 
 from .arguments import whole
-from .option_groups import OptionGroup, Section, option
+from .option_groups import OptionGroup, Section, argument, option
 
 
-class Force(OptionGroup):
-    """Whether an existing file may be replaced."""
+class ConversionOptions(OptionGroup):
+    """The file that is read, the one that is written, and how."""
 
+    source: str = argument("IN")
+    """GGUF file to read"""
+    target: str = argument("OUT")
+    """GGUF file to write"""
     force: bool = option()
     """overwrite OUT if it exists"""
-
-
-class Threads(OptionGroup):
-    """Threads of work that needs no engine."""
-
     threads: int | None = option("-t")
     """number of threads (default: the physical cores)"""
 

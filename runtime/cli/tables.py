@@ -142,6 +142,11 @@ def block(output: Output, title: str, rows: Sequence[tuple[str, str]]) -> None:
         output.line(f"  {name.ljust(width)}  {value}".rstrip())
 
 
+def paragraph(output: Output, text: str, width: int = 80) -> None:
+    """Print words in lines of at most this many columns, also where no terminal shows them."""
+    output.line(textwrap.fill(text, width, break_on_hyphens=False))
+
+
 def _line(output: Output, cells: Sequence[str]) -> None:
     output.line("| " + " | ".join(cells) + " |")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..atomic_write import check_new
 from ..load_engine import load_engine
 from ..option_groups import option
-from ..options import Force
+from ..options import ConversionOptions
 from ..output import Output
 from .perplexity import PASS, TextOptions
 
@@ -20,7 +20,7 @@ class ImatrixOptions(TextOptions):
     """file to write"""
 
 
-OPTIONS = (ImatrixOptions, PASS, Force)
+OPTIONS = (ImatrixOptions, PASS, ConversionOptions.only("force"))
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..atomic_write import check_new
-from ..option_groups import OptionGroup, argument, option
-from ..options import Force, Threads
+from ..option_groups import argument, option
+from ..options import ConversionOptions
 from ..output import Output
 from ..tables import megabytes
 
@@ -15,20 +15,13 @@ if TYPE_CHECKING:
     from ...quantize.quantize import Report
 
 
-class QuantizeOptions(OptionGroup):
-    """The files, the quantization, and the importance matrix."""
+class Options(ConversionOptions):
+    """Also the quantization, and the importance matrix."""
 
-    source: str = argument("IN")
-    """GGUF file to read"""
-    target: str = argument("OUT")
-    """GGUF file to write"""
     type: str = argument("TYPE")
     """quantization, such as Q4_K_M or Q8_0; a wrong one lists all"""
     imatrix: str | None = option("FILE")
     """importance matrix from `triplepoint make imatrix` or llama.cpp"""
-
-
-OPTIONS = (QuantizeOptions, Force, Threads)
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

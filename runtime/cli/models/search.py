@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...hub.progress import size_text
 from ..output import Output
 from ..suggesting import how_to_get
-from ..tables import plain, rate
+from ..tables import paragraph, plain, rate
 
 if TYPE_CHECKING:
     from ...bench.reach import Reach
@@ -46,19 +45,19 @@ def run(args: argparse.Namespace, output: Output) -> None:
         + " An asterisk marks models that are already downloaded." * bool(pulled)
     )
     output.line()
-    _paragraph(notes, output)
+    paragraph(output, notes)
     tuned = {one.model.alias: tuned_file(path_of(one.model, settings)) for one in found}
     for alias, kept in tuned.items():
         if kept is not None:
-            _paragraph(f"Harness of {alias}: {kept.text}.", output)
+            paragraph(output, f"Harness of {alias}: {kept.text}.")
     if machine.doubtful:
-        _paragraph(f"Doubtful: {DOUBT}.", output)
-    _paragraph(f"{size_text(available)} of memory is available.", output)
+        paragraph(output, f"Doubtful: {DOUBT}.")
+    paragraph(output, f"{size_text(available)} of memory is available.")
     if choice is None:
         text = f"None of them fits, calls tools and writes {FLUENT:.0f} tokens per second here."
     else:
         text = how_to_get(choice, settings)
-    _paragraph(f"{text[0].upper()}{text[1:]}", output)
+    paragraph(output, f"{text[0].upper()}{text[1:]}")
     output.json(
         {
             "machine": {**machine.as_dict(), "doubtful": machine.doubtful},
@@ -85,10 +84,6 @@ def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
         for one in found
     ]
     plain(output, _HEAD, rows, words=(0, 3, 7))
-
-
-def _paragraph(text: str, output: Output) -> None:
-    output.line(textwrap.fill(text, 80, break_on_hyphens=False))
 
 
 def _cut(text: str) -> str:

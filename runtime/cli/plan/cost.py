@@ -14,7 +14,7 @@ from ..load_engine import model_path
 from ..option_groups import OptionGroup, Section, argument, option
 from ..options import amount, pair_of, share
 from ..output import Output
-from ..tables import plain, rate
+from ..tables import paragraph, plain, rate
 from ..traces import default_folder
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     for note in notes:
         output.note(note)
     age = book.age()
-    _words(output, _ages(book, hardware))
+    paragraph(output, _ages(book, hardware), width=100)
     if age > OLD_DAYS:
         output.note(f"the prices are {age} days old; give newer ones with --prices FILE")
     if args.svg:
@@ -275,11 +275,12 @@ def _show(
     told = f"mean of {recorded.questions:,} recorded" if recorded else "default profile"
     told += ", with your values" * changed
     steps = f"{usage.steps:.3g} step{'s' * (usage.steps != 1)}"
-    _words(
+    paragraph(
         output,
         f"A question ({told}): {usage.input:,.0f} tokens of input, {usage.cached:,.0f} of them "
         f"cached, {usage.output:,.0f} of output, in {steps}; {usage.turns:,.0f} per day, "
         f"{usage.concurrency} at once.",
+        width=100,
     )
     output.line()
     rows = [_row(choice) for choice in choices]
@@ -348,12 +349,6 @@ def _ages(book: PriceBook, hardware: Hardware) -> str:
         f"{hardware.source or 'as given'}. GPU speeds are estimated from peak figures. Prices go "
         "out of date: give your own with `--prices FILE` (docs/planning.md)."
     )
-
-
-def _words(output: Output, words: str) -> None:
-    import textwrap
-
-    output.line(textwrap.fill(words, 100, break_on_hyphens=False))
 
 
 def _json(
