@@ -229,7 +229,7 @@ class Commands(argparse._SubParsersAction):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._declared: dict[str, tuple[str, str, bool]] = {}
+        self._declared: dict[str, tuple[str, str, Any, bool]] = {}
 
     def in_full(self, words: list[str]) -> list[str]:
         """Expand a shortcut, or insert the default command where none is named."""
@@ -241,11 +241,16 @@ class Commands(argparse._SubParsersAction):
         is_word = first and not first.startswith("-")
         return words if is_word and not self.is_open else [self.fallback, *words]
 
-    def declare(self, name: str, summary: str, module: str, *, json: bool = True) -> None:
-        """Declare a command; `module`, below this package, defines its options and runs it."""
+    def declare(
+        self, name: str, summary: str, module: str, groups: Any = None, *, json: bool = True
+    ) -> None:
+        """Declare a command, which `module`, below this package, runs.
+
+        groups: its options; None: the module has them.
+        """
         self._choices_actions.append(self._ChoicesPseudoAction(name, (), summary))
         self._name_parser_map[name] = None
-        self._declared[name] = summary, module, json
+        self._declared[name] = summary, module, groups, json
 
     def add(self, run: Callable[..., int | None], *groups: Any, json: bool = True) -> None:
         """Add a command at once; its function's name is its own, and its docstring the summary."""
@@ -264,15 +269,16 @@ class Commands(argparse._SubParsersAction):
 
     def make(self, name: str) -> argparse.ArgumentParser:
         """Build the parser of a declared command."""
-        summary, file, json = self._declared.pop(name)
+        summary, file, groups, json = self._declared.pop(name)
         del self._name_parser_map[name]
         command = self.add_parser(name, description=_sentence(summary))
         command.set_defaults(json=False, module=file)
-        module = import_module(f".{file}", __package__)
-        if hasattr(module, "add_options"):
-            module.add_options(command)
-        alone = [module.Options] if hasattr(module, "Options") else []
-        for group in getattr(module, "OPTIONS", alone):
+        if groups is None:
+            module = import_module(f".{file}", __package__)
+            groups = getattr(module, "OPTIONS", ())
+            if hasattr(module, "add_options"):
+                module.add_options(command)
+        for group in groups:
             group.add_to(command)
         return _with_json(command, json)
 
@@ -385,13 +391,19 @@ def commands_of(
 ) -> Callable[[argparse.ArgumentParser], None]:
     """Return the `add_options` of a verb whose commands are the modules of its package.
 
-    settings: as `add_commands` takes them.
+    Their options are in the package's `options`, so that the modules may import what is heavy.
+
+    Args:
+        verb: its name, and its package's.
+        summaries: the commands.
+        settings: as `add_commands` takes them.
     """
 
     def add_options(parser: argparse.ArgumentParser) -> None:
+        options = import_module(f".{verb}.options", __package__).OPTIONS
         commands = add_commands(parser, **settings)
         for name, summary in summaries.items():
-            commands.declare(name, summary, f"{verb}.{name}")
+            commands.declare(name, summary, f"{verb}.{name}", options.get(name, ()))
 
     return add_options
 

@@ -9,11 +9,14 @@ from .option_groups import OptionGroup, argument
 from .output import Output
 
 
-class Options(OptionGroup):
+class CompletionOptions(OptionGroup):
     """The name of the shell."""
 
     shell: str = argument(choices=("bash", "zsh", "fish"))
     """shell that reads the script"""
+
+
+OPTIONS = (CompletionOptions,)
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..suites.results import Row
 
 
-class Options(OptionGroup):
+class EvalOptions(OptionGroup):
     """The suite, which attempts are made, and what is shown of them."""
 
     suite: str = argument("SUITE")
@@ -58,6 +58,9 @@ class Options(OptionGroup):
     """write an HTML page with all tables"""
     min_accuracy: float | None = option("SHARE", type=share)
     """exit with status 1 if a model's accuracy is below SHARE, such as 0.8"""
+
+
+OPTIONS = (EvalOptions,)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

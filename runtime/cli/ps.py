@@ -14,11 +14,14 @@ from .tables import plain
 _WAIT_S = 10.0
 
 
-class Options(OptionGroup):
+class PsOptions(OptionGroup):
     """The address of the server."""
 
     url: str | None = option("URL")
     """address of the server; TRIPLEPOINT_API_KEY holds its key (default: http://127.0.0.1:11435)"""
+
+
+OPTIONS = (PsOptions,)
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

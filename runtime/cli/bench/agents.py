@@ -7,26 +7,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..load_engine import load_engine
-from ..option_groups import OptionGroup, argument
 from ..output import Output
 from ..tables import Column, Row, between, rate, show
-from .options import common_options, form_of
+from .options import form_of
 
 if TYPE_CHECKING:
     from ...replay.together import Turns
 
 RUNS = ("chat", "search")  # of an agent with tools; the rest of the library is made-up sizes
 TIMES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("gap", "gaps_s"))
-
-
-class AgentsOptions(OptionGroup):
-    """The number of agents."""
-
-    agents: int = argument("N", type=int)
-    """number of agents"""
-
-
-OPTIONS = (AgentsOptions, *common_options())
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

@@ -9,29 +9,15 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from ....errors import SettingError
-from ..arguments import numbers
 from ..load_engine import load_engine
-from ..option_groups import OptionGroup, argument, option
 from ..output import Output
 from ..tables import Column, Row, percent, rate, show
-from .options import BaselineOptions, Lengths, common_options, form_of
+from .options import form_of
 
 if TYPE_CHECKING:
     from ...bench.batch import Batched
     from ...bench.compare import Baseline
     from ...engine.engine import Engine
-
-
-class BatchOptions(OptionGroup):
-    """The sequences of a pass, and what they have in common."""
-
-    batch: list[int] = argument("B,…", type=numbers, nargs="?", default=[1, 2, 4, 8, 16])
-    """sequences per pass"""
-    shared: int = option(default=0)
-    """make the first N tokens of all prompts the same, like a system prompt"""
-
-
-OPTIONS = (*common_options(), Lengths, BatchOptions, BaselineOptions)
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

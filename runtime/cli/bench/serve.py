@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import SettingError, TraceError
 from ..engine_client import engine_client
-from ..load_engine import AUTO, engine_options
-from ..option_groups import OptionGroup, argument, option
-from ..options import count, within
+from ..load_engine import AUTO
 from ..output import Output
 from ..tables import Column, Row, percent, rate, show
-from .options import BenchFormat, form_of
+from .options import form_of
 
 if TYPE_CHECKING:
     from ...bench.load import Load
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 RUNS = ("chat", "search")  # whose tools' times are known
 TIMES = (("TTFT s", "ttft", 1.0), ("TPOT ms", "tpot", 1e3), ("gap ms", "gap", 1e3))
-IDEAS = ("deadline", "sharing", "programs", "parking")
 _OF_SERVER = {"without": None, "parallel": None}
 _OF_ENGINE = {
     **dict.fromkeys(("model", "threads", "target", "kv", "tune", "kv_memory", "context")),
@@ -31,44 +28,6 @@ _OF_ENGINE = {
     "draft": AUTO,
 }
 """Options with their defaults."""
-
-
-def _seconds(text: str) -> float:
-    return within(text, "a number of seconds from 0 to 3600", lambda value: 0 <= value < 3600)
-
-
-class ServeOptions(OptionGroup):
-    """The number of agents, their work, and the server."""
-
-    agents: list[int] = argument("N,…")
-    """concurrent agents"""
-    repetitions: int = option("-r", default=1)
-    """rounds for each N"""
-    url: str | None = option("URL")
-    """use a running server; TRIPLEPOINT_API_KEY holds its key (default: start one with -m)"""
-    turns: int = option(default=6)
-    """replies per agent"""
-    system: int = option(default=3000)
-    """length of the system prompt in words"""
-    results: list[int] = option("MIN,MAX", default=[200, 5000])
-    """length of tool results in words"""
-    reply: int = option(default=64)
-    """length of each reply in tokens"""
-    seed: int = option("N", type=count, default=0)
-    """random seed of texts and sampling"""
-    pause: float | None = option("S", type=_seconds)
-    """seconds that each tool takes (default: as recorded)"""
-    temperature: float = option("T", type=float, default=1.0)
-    """sampling temperature; with random weights, greedy replies repeat themselves"""
-    parallel: int | None = option()
-    """maximum number of concurrent requests (default: 32)"""
-    without: list[str] | None = option(choices=IDEAS)
-    """turn this off in the server that is started; repeatable"""
-    in_process: bool = option()
-    """run the agents on an engine in this process, without a server"""
-
-
-OPTIONS = (engine_options(), BenchFormat, ServeOptions)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

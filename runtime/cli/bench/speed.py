@@ -13,16 +13,13 @@ from ....traces.sanitize import printable
 from ..load_engine import load_engine
 from ..output import Output
 from ..tables import Column, Form, Row, between, limits_of, notes, now, percent, show, show_each
-from .options import BaselineOptions, Depths, Lengths, Tests, common_options, form_of
+from .options import form_of
 
 if TYPE_CHECKING:
     from ...bench.compare import Pair
     from ...bench.runner import Result
     from ...engine.engine import Engine
     from ...physics.timed_passes import Case
-
-
-OPTIONS = (*common_options(), Lengths, Depths, Tests, BaselineOptions)
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

@@ -7,24 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....traces.sanitize import printable, short
-from ..option_groups import OptionGroup, argument
 from ..output import Output
 from ..tables import Column, between, notes, percent, rate, show_each
-from ..traces import TRACE
-from .options import common_options, form_of
+from .options import form_of
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
     from ...replay.timing import Timed
-
-
-class TraceArgument(OptionGroup):
-    """The run."""
-
-    trace: str = argument("TRACE", TRACE)
-
-
-OPTIONS = (TraceArgument, *common_options("default: the recorded one"))
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

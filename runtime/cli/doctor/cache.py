@@ -9,24 +9,11 @@ from typing import TYPE_CHECKING
 from ....errors import SettingError
 from ...hub.progress import size_text
 from ..exit_codes import Exit
-from ..option_groups import OptionGroup, argument
 from ..output import Output
-from ..removing import YES, confirmed, report_removed
+from ..removing import confirmed, report_removed
 
 if TYPE_CHECKING:
     from .disk_usage import DiskUsage
-
-
-class CacheOptions(OptionGroup):
-    """List or clean, and which caches."""
-
-    action: str = argument(nargs="?", choices=("ls", "clean"), default="ls")
-    """list the caches, or remove them (default: ls)"""
-    kinds: list[str] = argument("KIND", nargs="*")
-    """only this kind, by its name in the list"""
-
-
-OPTIONS = (CacheOptions, YES)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import SettingError
 from ...hub.progress import size_text
-from ..load_engine import MODEL, named
-from ..option_groups import OptionGroup, option
 from ..output import Output
 from ..tables import block
 
@@ -31,20 +29,6 @@ _PACKAGES = (
     "huggingface_hub",
     "rich",
 )
-
-
-class Options(OptionGroup):
-    """What is measured."""
-
-    measure: bool = option(one_of="which")
-    """measure the limits again, also by number of threads"""
-    agent: bool = option(one_of="which")
-    """find the settings of the harness that suit a model file, and keep them for it"""
-    model: str | None = option("-m", "MODEL", type=named, help=f"with --agent: {MODEL}")
-    minutes: int = option(default=10)
-    """with --agent: minutes that it may take"""
-    threads: int | None = option("-t")
-    """measure with N threads"""
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

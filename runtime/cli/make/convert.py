@@ -5,23 +5,8 @@ from __future__ import annotations
 import argparse
 
 from ..atomic_write import check_new
-from ..option_groups import OptionGroup, option
-from ..options import ConversionOptions
 from ..output import Output
 from ..tables import megabytes
-
-
-class TypeOption(OptionGroup):
-    """The type of what is written."""
-
-    type: str = option(
-        type=str.lower, choices=("auto", "f32", "f16", "bf16", "q8_0"), default="auto"
-    )
-    """type of the matrices (default: auto, the checkpoint's own)"""
-
-
-FOLDER = {"metavar": "FOLDER", "help": "folder with config.json and safetensors"}
-OPTIONS = (ConversionOptions.but(source=FOLDER), TypeOption)
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

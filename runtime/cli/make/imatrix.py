@@ -7,20 +7,7 @@ from pathlib import Path
 
 from ..atomic_write import check_new
 from ..load_engine import load_engine
-from ..option_groups import option
-from ..options import ConversionOptions
 from ..output import Output
-from .perplexity import PASS, TextOptions
-
-
-class ImatrixOptions(TextOptions):
-    """Also the output file."""
-
-    output: str = option("-o", "OUT", default="imatrix.gguf")
-    """file to write"""
-
-
-OPTIONS = (ImatrixOptions, PASS, ConversionOptions.only("force"))
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

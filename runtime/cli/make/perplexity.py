@@ -5,37 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..load_engine import MODEL, EngineOptions, load_engine
-from ..option_groups import OptionGroup, argument, option
+from ..load_engine import load_engine
 from ..output import Output
 
 if TYPE_CHECKING:
     from ...evaluate.perplexity import Perplexity
-
-
-PASS = EngineOptions.only("threads", "target", "kv")
-
-
-class TextOptions(OptionGroup):
-    """A model, and a text that it reads in chunks."""
-
-    model: str = argument("MODEL", MODEL)
-    file: str = argument("FILE")
-    """text file in UTF-8"""
-    chunk: int = option("-c", default=512)
-    """tokens per chunk"""
-    chunks: int | None = option()
-    """maximum number of chunks (default: all)"""
-
-
-class PerplexityOptions(TextOptions):
-    """Also a base to compare with."""
-
-    kl_base: str | None = option("BASE")
-    """also measure the KL divergence from this model"""
-
-
-OPTIONS = (PerplexityOptions, PASS)
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

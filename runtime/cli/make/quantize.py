@@ -6,22 +6,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..atomic_write import check_new
-from ..option_groups import argument, option
-from ..options import ConversionOptions
 from ..output import Output
 from ..tables import megabytes
 
 if TYPE_CHECKING:
     from ...quantize.quantize import Report
-
-
-class Options(ConversionOptions):
-    """Also the quantization, and the importance matrix."""
-
-    type: str = argument("TYPE")
-    """quantization, such as Q4_K_M or Q8_0; a wrong one lists all"""
-    imatrix: str | None = option("FILE")
-    """importance matrix from `triplepoint make imatrix` or llama.cpp"""
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

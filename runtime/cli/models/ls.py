@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import ModelError
 from ...hub.progress import size_text
-from ..option_groups import OptionGroup, argument
 from ..output import Output
 from ..tables import plain
 
@@ -17,13 +16,6 @@ if TYPE_CHECKING:
     from ...hub.settings import HubSettings
 
 _HEAD = ("MODEL", "SIZE", "ARCHITECTURE", "USED", "RUNS")
-
-
-class Options(OptionGroup):
-    """The filter by name."""
-
-    name: str | None = argument("TEXT", nargs="?")
-    """list only models with TEXT in their name"""
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....errors import ModelError
 from ...hub.progress import size_text
 from ..exit_codes import Exit
-from ..option_groups import OptionGroup, argument
 from ..output import Output
 from ..pulling import choices_shown
-from ..removing import YES, confirmed, report_removed
+from ..removing import confirmed, report_removed
 
 if TYPE_CHECKING:
     from ...hub.cache import CachedRepo
@@ -28,16 +27,6 @@ class _Doomed(NamedTuple):
     models: list[Found]
     packed: list[PackedCopy]  # of these models: without them they are of no use
     unfinished: int  # bytes; they go too where no single model is named
-
-
-class RmOptions(OptionGroup):
-    """The models."""
-
-    names: list[str] = argument("MODEL", nargs="+")
-    """ORG/NAME, or ORG/NAME:QUANT for one quantization"""
-
-
-OPTIONS = (RmOptions, YES)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

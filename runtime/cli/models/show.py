@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ....traces.sanitize import short
 from ...hub.progress import size_text
 from ..load_engine import model_path
-from ..option_groups import OptionGroup, argument
 from ..output import Output
 from ..tables import block, rate
 
@@ -27,13 +26,6 @@ _DRAFTS = {
     "missing": "the model has an MTP head, but this file does not include it",
 }
 _CONTEXTS = (4096, 32768)  # for which memory is shown, beside the longest
-
-
-class Options(OptionGroup):
-    """The name of the model."""
-
-    name: str = argument("MODEL")
-    """model, as for -m: a pulled model, a file, nano, …"""
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

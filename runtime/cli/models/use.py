@@ -7,16 +7,8 @@ import os
 from pathlib import Path
 
 from ....errors import ModelError
-from ..load_engine import is_server, model_path, named
-from ..option_groups import OptionGroup, argument
+from ..load_engine import is_server, model_path
 from ..output import Output
-
-
-class Options(OptionGroup):
-    """The name of the model."""
-
-    name: str = argument("MODEL", type=named)
-    """model, as for -m; nano is the embedded one"""
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ....errors import SettingError
 from ..atomic_write import atomic_write, check_outputs
 from ..load_engine import model_path
-from ..option_groups import OptionGroup, Section, argument, option
-from ..options import amount, pair_of, share
 from ..output import Output
 from ..tables import paragraph, plain, rate
 from ..traces import default_folder
+from .options import HITS, INPUT, OUTPUT, TURNS
 
 if TYPE_CHECKING:
     from ...planning.cost import Choice, Sensitivity, Speeds, Usage
@@ -23,66 +22,8 @@ if TYPE_CHECKING:
     from ...planning.prices import Hardware, PriceBook
     from ...planning.usage import Recorded
 
-TURNS, INPUT, OUTPUT, HITS = 200.0, 6000.0, 300.0, 0.6  # of the profile where none is given
 _RANGES = 4  # of questions a day that a line shows at most
 _HEAD = ("WHAT", "TOK/S IN", "OUT", "$/M IN", "CACHED", "OUT", "¢/QUESTION", "$/MONTH", "IN USE")
-
-
-def speeds(text: str) -> tuple[float, float]:
-    """Parse the speeds of prefill and decode."""
-    return pair_of(text, "speeds like 400,25")
-
-
-class Options(OptionGroup):
-    """The recorded work, the speeds, the use and the prices."""
-
-    files: list[str] = argument("FILE", nargs="*")
-    """traces, or result files whose rows have usage"""
-    model: str | None = option("-m", "M")
-    """predict speeds for this model: an alias such as qwen3:4b, synthetic:NAME:TYPE, or a file
-    (default: speeds as recorded in the traces)"""
-    machine: str | None = option("FILE")
-    """predict for the machine of this `doctor --json` file (default: this machine)"""
-    speeds: tuple[float, float] | None = option("IN,OUT", type=speeds)
-    """known speeds of prefill and decode, in tokens/s"""
-    svg: str | None = option("FILE")
-    """draw cost over use, and what changes it"""
-
-    use = Section("use")
-    questions: float | None = option(
-        "N", type=amount, help=f"questions per day (default: {TURNS:g})"
-    )
-    input_tokens: float | None = option(
-        "N", type=amount, help=f"input tokens per question, over all steps (default: {INPUT:g})"
-    )
-    output_tokens: float | None = option(
-        "N", type=amount, help=f"output tokens per question (default: {OUTPUT:g})"
-    )
-    steps: float | None = option("N", type=amount)
-    """model replies per question (default: 1)"""
-    cache_hits: float | None = option(
-        "X", type=share, help=f"share of input that is cached, 0 to 1 (default: {HITS:g})"
-    )
-    parallel: int = option(default=1)
-    """concurrent questions"""
-
-    priced = Section("prices")
-    prices: str | None = option("FILE")
-    """TOML file whose prices override the defaults"""
-    hardware: str = option("NAME", default="desktop")
-    """which CPU machine of the price list"""
-    buy: float | None = option("$", type=amount)
-    """purchase price of the CPU machine"""
-    years: float | None = option("N", type=amount)
-    """years until it is written off (default: 3)"""
-    hours: float | None = option("H", type=amount)
-    """hours per day that it is on (default: 24)"""
-    watts: float | None = option("W", type=amount)
-    """power under load"""
-    rent: float | None = option("$", type=amount)
-    """rent per hour, if it is rented"""
-    kwh: float | None = option("$", type=amount)
-    """price of a kilowatt-hour"""
 
 
 def run(args: argparse.Namespace, output: Output) -> None:

@@ -1,4 +1,4 @@
-"""The options of ``triplepoint plan``: machines, their load, and the output."""
+"""The options of ``triplepoint plan``: machines and their load; speeds, use and prices."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import argparse
 from ..arguments import numbers
 from ..load_engine import KV, nbytes
 from ..option_groups import OptionGroup, Section, argument, option
-from ..options import amount, count, on_off, pair_of
+from ..options import amount, count, on_off, pair_of, share
 
 SWEEPS = ("machines", "rate", "kv", "deadline", "parallel", "model", "machine", "route")
+TURNS, INPUT, OUTPUT, HITS = 200.0, 6000.0, 300.0, 0.6  # of the profile where none is given
 ROUTES = ("two", "turns", "random")
 
 
@@ -25,6 +26,11 @@ def goals(text: str) -> tuple[float, float]:
     return pair_of(text, "times in seconds, such as 2,0.1")
 
 
+def speeds(text: str) -> tuple[float, float]:
+    """Parse the speeds of prefill and decode."""
+    return pair_of(text, "speeds like 400,25")
+
+
 def swept(text: str) -> tuple[str, list[str]]:
     """Parse a sweep: a setting and its values."""
     what, equals, values = text.partition("=")
@@ -33,7 +39,7 @@ def swept(text: str) -> tuple[str, list[str]]:
     return what, values.split(",")
 
 
-class Options(OptionGroup):
+class SimulateOptions(OptionGroup):
     """The model, the machines, their load, and the output."""
 
     files: list[str] = argument("TRACE", nargs="*")
@@ -110,3 +116,58 @@ class Options(OptionGroup):
     work: list[int] = option("N,…", type=_work, default=[2, 300, 50, 300, 20])
     """work of each agent: turns, words of the system prompt, minimum and maximum words of results,
     tokens per reply"""
+
+
+class CostOptions(OptionGroup):
+    """The recorded work, the speeds, the use and the prices."""
+
+    files: list[str] = argument("FILE", nargs="*")
+    """traces, or result files whose rows have usage"""
+    model: str | None = option("-m", "M")
+    """predict speeds for this model: an alias such as qwen3:4b, synthetic:NAME:TYPE, or a file
+    (default: speeds as recorded in the traces)"""
+    machine: str | None = option("FILE")
+    """predict for the machine of this `doctor --json` file (default: this machine)"""
+    speeds: tuple[float, float] | None = option("IN,OUT", type=speeds)
+    """known speeds of prefill and decode, in tokens/s"""
+    svg: str | None = option("FILE")
+    """draw cost over use, and what changes it"""
+
+    use = Section("use")
+    questions: float | None = option(
+        "N", type=amount, help=f"questions per day (default: {TURNS:g})"
+    )
+    input_tokens: float | None = option(
+        "N", type=amount, help=f"input tokens per question, over all steps (default: {INPUT:g})"
+    )
+    output_tokens: float | None = option(
+        "N", type=amount, help=f"output tokens per question (default: {OUTPUT:g})"
+    )
+    steps: float | None = option("N", type=amount)
+    """model replies per question (default: 1)"""
+    cache_hits: float | None = option(
+        "X", type=share, help=f"share of input that is cached, 0 to 1 (default: {HITS:g})"
+    )
+    parallel: int = option(default=1)
+    """concurrent questions"""
+
+    priced = Section("prices")
+    prices: str | None = option("FILE")
+    """TOML file whose prices override the defaults"""
+    hardware: str = option("NAME", default="desktop")
+    """which CPU machine of the price list"""
+    buy: float | None = option("$", type=amount)
+    """purchase price of the CPU machine"""
+    years: float | None = option("N", type=amount)
+    """years until it is written off (default: 3)"""
+    hours: float | None = option("H", type=amount)
+    """hours per day that it is on (default: 24)"""
+    watts: float | None = option("W", type=amount)
+    """power under load"""
+    rent: float | None = option("$", type=amount)
+    """rent per hour, if it is rented"""
+    kwh: float | None = option("$", type=amount)
+    """price of a kilowatt-hour"""
+
+
+OPTIONS = {"simulate": (SimulateOptions,), "cost": (CostOptions,)}

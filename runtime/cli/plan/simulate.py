@@ -17,7 +17,7 @@ from ..options import amount
 from ..output import Output
 from ..tables import plain
 from .cost import forecaster
-from .options import ROUTES, Options
+from .options import ROUTES
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ...planning.pages import Plan
     from ...planning.programs import Mix, Program
     from ...planning.validate import Compared
-
-__all__ = ["Options", "run"]
 
 LEARN = 12  # agents that a clock is learned from
 SEED = 1000  # of their texts, which are not those that are measured
