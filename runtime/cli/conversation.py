@@ -28,6 +28,7 @@ from ..agent.events import (
 )
 from ..files import check_target
 from .agent_options import harness_given, policy_of, tools_of
+from .engine_from_trace import NANO
 from .exit_codes import Exit
 from .job_control import no_interrupts
 from .options import apply_config
@@ -155,8 +156,6 @@ def _as_it_was(name: str, args: argparse.Namespace) -> None:
 
 def _model_of(kept: SessionInfo) -> str | None:
     """Return the `-m` value for a session's model; None where the file is gone."""
-    from .engine_from_trace import NANO
-
     if kept.model_path.startswith(("http://", "https://")):
         return f"{kept.model_path}#{kept.model}"
     if os.path.exists(kept.model_path):

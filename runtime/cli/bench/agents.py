@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from ...replay import examples
+from ...replay.together import Turns, measure
 from ..load_engine import load_engine
 from ..output import Output
 from ..tables import Column, Row, between, rate, show
 from .options import form_of
-
-if TYPE_CHECKING:
-    from ...replay.together import Turns
 
 RUNS = ("chat", "search")  # of an agent with tools; the rest of the library is made-up sizes
 TIMES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("gap", "gaps_s"))
@@ -20,9 +19,6 @@ TIMES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("gap", "gaps_s"))
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Measure and print a row for agents one after another, and one for all at once."""
-    from ...replay import examples
-    from ...replay.together import measure
-
     columns = [Column("agents", 22, is_text=True), Column("jobs/hour", 9), Column("tok/s", 9)]
     columns += [Column(f"{name} {q} ms", 11) for name, _ in TIMES for q in ("p50", "p99")]
     columns += [Column("jobs/hour min … max", 20)]
@@ -43,8 +39,6 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
 
 def _rows(found: list[Turns], agents: int) -> Iterator[Row]:
-    import statistics  # not for the help
-
     for one in found:
         name = f"{agents} at once" if one.together else f"{agents} one after another"
         each = one.jobs_per_hour

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 from ....errors import SettingError
+from ...bench.batch import Batched, measure
+from ...bench.compare import Baseline
+from ...engine.engine import Engine
+from ...engine.passes.shared_pass import GOAL
 from ..load_engine import load_engine
 from ..output import Output
 from ..tables import Column, Row, percent, rate, show
 from .options import form_of
 
-if TYPE_CHECKING:
-    from ...bench.batch import Batched
-    from ...bench.compare import Baseline
-    from ...engine.engine import Engine
-
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Measure and print a row for each prompt, decode and batch length."""
-    from ...engine.passes.shared_pass import GOAL
-
     columns = [Column(name, 7) for name in ("PP", "TG", "B", "N_KV")]
     columns += [Column(name, 10) for name in ("T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s")]
     columns += [Column("S_TG min … max", 20), Column("by B = first", 12)]
@@ -60,16 +57,12 @@ def run(args: argparse.Namespace, output: Output) -> None:
 @contextmanager
 def _baseline(args: argparse.Namespace, engine: Engine) -> Iterator[Baseline]:
     """Yield llama.cpp with the same model loaded."""
-    from ...bench.compare import Baseline
-
     with Baseline(args.baseline_python or sys.executable) as baseline:
         baseline.load(engine.model.path, engine.context, engine.threads)
         yield baseline
 
 
 def _rows(args: argparse.Namespace, engine: Engine, baseline: Baseline | None) -> Iterator[Row]:
-    from ...bench.batch import measure
-
     pairs = [(prompt, generate) for prompt in args.n_prompt for generate in args.n_gen]
     if not all(prompt and generate for prompt, generate in pairs):
         raise SettingError("bench batch: -p and -n must be at least 1")
@@ -81,8 +74,6 @@ def _rows(args: argparse.Namespace, engine: Engine, baseline: Baseline | None) -
 
 
 def _row(one: Batched, first: Batched) -> Row:
-    from ...engine.passes.shared_pass import GOAL
-
     prompt_s = one.batch * (one.prompt - one.shared) / one.prompt_rate
     decode_s = one.batch * one.generate / one.decode_rate
     ratio = one.decode_rate / first.decode_rate
@@ -111,8 +102,6 @@ def _row(one: Batched, first: Batched) -> Row:
         "speed_tg": one.decode_rate,
     }
     if one.apart_s:
-        import statistics  # not for the help
-
         rates = one.apart_rates
         apart = statistics.median(rates)
         cells += [

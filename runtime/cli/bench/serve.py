@@ -6,18 +6,18 @@ import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....errors import SettingError, TraceError
-from ..engine_client import engine_client
+from ...bench.load import Load, measure
+from ...bench.load_client import HttpClient, model_of
+from ...bench.load_work import Work
+from ...replay import examples
+from ...replay.workload import chosen_run, work_items
 from ..load_engine import AUTO
 from ..output import Output
 from ..tables import Column, Row, percent, rate, show
 from .options import form_of
-
-if TYPE_CHECKING:
-    from ...bench.load import Load
-    from ...bench.load_work import Work
 
 RUNS = ("chat", "search")  # whose tools' times are known
 TIMES = (("TTFT s", "ttft", 1.0), ("TPOT ms", "tpot", 1e3), ("gap ms", "gap", 1e3))
@@ -64,8 +64,6 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _rows(args: argparse.Namespace, output: Output, ended: list[bool]) -> Iterator[Row]:
-    from ...bench.load import measure
-
     for round_ in range(args.repetitions):
         for agents in args.agents:
             # A server knows what it was asked before: each measurement has texts of its own.
@@ -79,8 +77,6 @@ def _rows(args: argparse.Namespace, output: Output, ended: list[bool]) -> Iterat
 
 
 def _work(args: argparse.Namespace, agents: int, seed: int) -> Work:
-    from ...bench.load_work import Work
-
     if len(args.results) != 2:
         raise SettingError("--results takes two numbers, such as 200,5000")
     least, most = args.results
@@ -90,9 +86,6 @@ def _work(args: argparse.Namespace, agents: int, seed: int) -> Work:
 
 def _recorded_pauses() -> tuple[float, ...]:
     """Return the durations of tool calls in recorded runs, in seconds."""
-    from ...replay import examples
-    from ...replay.workload import chosen_run, work_items
-
     try:
         runs = [chosen_run(examples.load(name), -1)[0] for name in RUNS]
     except TraceError as error:
@@ -105,11 +98,11 @@ def _recorded_pauses() -> tuple[float, ...]:
 @contextmanager
 def _client(args: argparse.Namespace, output: Output, work: Work) -> Iterator[Any]:
     """Yield a factory of agents' clients; on exit, stop the server if this started it."""
-    from ...bench.load_client import HttpClient, model_of
-
     # Words that are drawn do not repeat themselves, so that no server can draft them.
     options = {"temperature": args.temperature, "top_k": 40, "seed": work.seed}
     if args.in_process:
+        from ..engine_client import engine_client  # and with it an engine
+
         with engine_client(args, output, options, work) as connect:
             yield connect
         return

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+import platform
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any
+
+import llvmlite.binding as llvm
 
 from ....errors import SettingError
+from ....jit import targets
+from ....jit.compile import Library
+from ....jit.pool import Pool
+from ....jit.targets import resolve
+from ....traces.timeline import duration
+from ...engine.policy.choices import choose_pages
 from ...hub.progress import size_text
+from ...physics import machine, register_tiles, thread_sweep
+from ...physics.huge_pages import page_gain
+from ...physics.machine import DOUBT, DOUBTFUL_SAMPLES, log, physical_cores, pool_size
+from ...physics.thread_sweep import ThreadSweep
 from ..output import Output
 from ..tables import block
-
-if TYPE_CHECKING:
-    from ....jit.compile import Library
-    from ....jit.pool import Pool
-    from ...physics.thread_sweep import ThreadSweep
+from .disk_usage import disk_usage
 
 LEVELS = ("L1", "L2", "L3", "DRAM")
 _PACKAGES = (
@@ -39,12 +50,6 @@ def run(args: argparse.Namespace, output: Output) -> None:
         return tune(args, output)
     if args.model:
         raise SettingError("-m is for doctor --agent; without it doctor is about this machine")
-    from dataclasses import asdict
-
-    from ....jit.compile import Library
-    from ....jit.targets import resolve
-    from ...physics.machine import pool_size
-
     count = None if args.threads is None else pool_size(args.threads)
     target, versions = target_report(), version_report()
     library = Library(resolve(target["name"]))
@@ -66,8 +71,6 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
 def target_report() -> dict[str, Any]:
     """Return the CPU target in use, and the features that each other target lacks here."""
-    from ....jit import targets
-
     chosen = targets.chosen()
     arch = targets.host_arch()
     lacks = {
@@ -89,8 +92,6 @@ def target_report() -> dict[str, Any]:
 
 def machine_report(library: Library, threads: int | None, *, remeasure: bool) -> dict[str, Any]:
     """Return the CPU and its limits; measure them, in half a second, if they are not cached."""
-    from ...physics import machine
-
     with _pool(library, threads) as pool:
         if remeasure:
             of_pool = f"{library.target.name}-{pool.threads}t-*.json"
@@ -106,9 +107,6 @@ def sweep_report(library: Library, threads: int | None, *, remeasure: bool) -> T
 
     A measurement also finds the fastest register tiles, for engines that are loaded later.
     """
-    from ...physics import register_tiles, thread_sweep
-    from ...physics.machine import log
-
     if not remeasure:
         return thread_sweep.load(library)
     log.info("measuring by number of threads (20 s at most) …")
@@ -122,9 +120,6 @@ def sweep_report(library: Library, threads: int | None, *, remeasure: bool) -> T
 
 def tuning_report(library: Library, threads: int | None) -> dict[str, Any]:
     """Return the execution policy that depends on the machine alone, and the reasons for it."""
-    from ...engine.policy.choices import choose_pages
-    from ...physics.huge_pages import page_gain
-
     with _pool(library, threads) as pool:
         pages = choose_pages(page_gain(library, pool))
         return {"threads_most": pool.threads, "pages": bool(pages.value), "pages_why": pages.why}
@@ -132,16 +127,11 @@ def tuning_report(library: Library, threads: int | None) -> dict[str, Any]:
 
 def _pool(library: Library, threads: int | None) -> Pool:
     """Start this many threads, or one for each physical core."""
-    from ....jit.pool import Pool
-    from ...physics.machine import physical_cores
-
     return Pool(library, threads or physical_cores())
 
 
 def cache_report() -> list[dict[str, Any]]:
     """Return the path, number and size of the files on disk, by kind."""
-    from .disk_usage import disk_usage
-
     return [
         {"path": str(k.path), "what": k.what, "files": k.files, "bytes": k.nbytes}
         for k in disk_usage()
@@ -150,11 +140,6 @@ def cache_report() -> list[dict[str, Any]]:
 
 def version_report() -> dict[str, str]:
     """Return the versions of Python, the system and the packages that the engine uses."""
-    import platform
-    from importlib import metadata
-
-    import llvmlite.binding as llvm
-
     found = {"python": platform.python_version(), "system": platform.platform()}
     for name in _PACKAGES:
         try:
@@ -186,8 +171,6 @@ def _show_target(output: Output, target: dict[str, Any]) -> None:
 
 
 def _show_machine(output: Output, machine: dict[str, Any]) -> None:
-    from ....traces.timeline import duration
-
     cores, physical = machine["cores"], machine["physical_cores"]
     siblings = "" if physical == cores else f", {physical} without their SMT siblings"
     sizes = ", ".join(f"{level} {_size(size)}" for level, size in machine["caches"].items())
@@ -208,8 +191,6 @@ def _show_machine(output: Output, machine: dict[str, Any]) -> None:
 
 def _doubt(machine: dict[str, Any]) -> str:
     """Describe how far the limits were disturbed, and when they are measured again."""
-    from ...physics.machine import DOUBT, DOUBTFUL_SAMPLES
-
     spread, waited = (max(machine[name].values()) for name in ("spread", "run_delay"))
     left = DOUBTFUL_SAMPLES - machine["samples"]
     again = "`doctor --measure` measures again"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ...convert.convert import convert
 from ..atomic_write import check_new
 from ..output import Output
 from ..tables import megabytes
@@ -11,8 +12,6 @@ from ..tables import megabytes
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Write the file and say what is in it."""
-    from ...convert.convert import convert
-
     check_new(args.target, force=args.force)
     with output.progress:
         done = convert(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ...evaluate.imatrix import collect
+from ...evaluate.perplexity import text_ids
 from ..atomic_write import check_new
 from ..load_engine import load_engine
 from ..output import Output
@@ -12,9 +14,6 @@ from ..output import Output
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Read the text and write the file."""
-    from ...evaluate.imatrix import collect
-    from ...evaluate.perplexity import text_ids
-
     check_new(args.output, force=args.force)
     args.context = args.chunk
     with output.progress, load_engine(args, output) as engine:

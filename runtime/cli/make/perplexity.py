@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
+from ...evaluate.perplexity import Perplexity, perplexity, text_ids
 from ..load_engine import load_engine
 from ..output import Output
-
-if TYPE_CHECKING:
-    from ...evaluate.perplexity import Perplexity
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Score the text, and show the estimate after each chunk."""
-    from ...evaluate.perplexity import perplexity, text_ids
-
     args.context = args.chunk
     with load_engine(args, output) as engine:
         ids = text_ids(args.file, engine.tokenizer)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
+from ...gguf.types import parts_of
+from ...quantize.quantize import Report, quantize
 from ..atomic_write import check_new
 from ..output import Output
 from ..tables import megabytes
 
-if TYPE_CHECKING:
-    from ...quantize.quantize import Report
-
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Write the file and say what became of it."""
-    from ...quantize.quantize import quantize
-
     check_new(args.target, force=args.force)
     with output.progress:
         report = quantize(
@@ -32,8 +28,6 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
 
 def _show(output: Output, report: Report) -> None:
-    from ...gguf.types import parts_of
-
     for name, wanted, kind in report.narrowed[:5]:
         length = "its row length" if parts_of(name) == 1 else "half its row length"
         output.line(f"{name} is {kind}: {length} is not a multiple of the block size of {wanted}")

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....errors import ModelError
+from ...hub.cache import cached_repos
+from ...hub.find import Found, models_of
+from ...hub.model_info import read_model_info
 from ...hub.progress import size_text
+from ...hub.settings import HubSettings
 from ..output import Output
 from ..tables import plain
-
-if TYPE_CHECKING:
-    from ...hub.find import Found
-    from ...hub.settings import HubSettings
 
 _HEAD = ("MODEL", "SIZE", "ARCHITECTURE", "USED", "RUNS")
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """List the models in the cache; only headers are read."""
-    from ...hub.cache import cached_repos
-    from ...hub.find import models_of
-    from ...hub.settings import HubSettings
-
     settings = HubSettings.from_environ()
     wanted = (args.name or "").lower()
     models, unfinished = [], []
@@ -40,8 +36,6 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
 def describe(found: Found) -> dict[str, Any]:
     """Return the columns of the list for a model."""
-    from ...hub.model_info import read_model_info
-
     variant = found.variant
     known: dict[str, Any] = {
         "name": str(found.name),

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
+from ...hub.names import parse_name
+from ...hub.settings import HubSettings
 from ..output import Output
 from ..pulling import choices_shown, pull_model
-
-if TYPE_CHECKING:
-    pass
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Pull the model, and show how to run it."""
-    from ...hub.names import parse_name
-    from ...hub.settings import HubSettings
-
     with choices_shown(output):
         pull_model(parse_name(args.name), HubSettings.from_environ(), output, force=args.force)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ....errors import ModelError
+from ...hub.cache import CachedRepo
+from ...hub.find import Found, models_of
+from ...hub.names import parse_name
 from ...hub.progress import size_text
+from ...hub.remove import remove
+from ...hub.settings import HubSettings
+from ...hub.variants import choose
+from ...weights.packed_cache import PackedCopy, copies
 from ..exit_codes import Exit
 from ..output import Output
 from ..pulling import choices_shown
 from ..removing import confirmed, report_removed
-
-if TYPE_CHECKING:
-    from ...hub.cache import CachedRepo
-    from ...hub.find import Found
-    from ...hub.settings import HubSettings
-    from ...weights.packed_cache import PackedCopy
 
 
 class _Doomed(NamedTuple):
@@ -31,9 +32,6 @@ class _Doomed(NamedTuple):
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """List what would be removed, confirm, and remove it."""
-    from ...hub.remove import remove
-    from ...hub.settings import HubSettings
-
     settings = HubSettings.from_environ()
     doomed = [_doomed(name, settings, output) for name in args.names]
     for one in doomed:
@@ -57,11 +55,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
-    from ...hub.cache import CachedRepo
-    from ...hub.find import models_of
-    from ...hub.names import parse_name
-    from ...hub.variants import choose
-
     name = parse_name(text)
     repo = CachedRepo(settings.cache, name.repo)
     models = models_of(repo, name.revision)
@@ -79,7 +72,5 @@ def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
 
 def _packed(models: list[Found]) -> list[PackedCopy]:
     """Find the cached packed weights of these models."""
-    from ...weights.packed_cache import copies
-
     files = {str(path.resolve()) for one in models for path in one.paths}
     return [copy for copy in copies() if copy.model in files]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict
 
+from ...bench.reach import CONTEXT, FLUENT, PROMPT, Reach, best, here, reach
+from ...hub.find import path_of
 from ...hub.progress import size_text
+from ...hub.settings import HubSettings
+from ...memory import available_bytes
+from ...physics.machine import DOUBT
 from ..output import Output
 from ..suggesting import how_to_get
 from ..tables import paragraph, plain, rate
-
-if TYPE_CHECKING:
-    from ...bench.reach import Reach
+from .show import tuned_file
 
 _HEAD = ("MODEL", "SIZE", "MEMORY", "FITS", "TTFT S", "TOK/S", "AT 4,096", "LICENSE")
 _LICENSE = 10  # letters of a license; `--json` has them all
@@ -20,15 +23,6 @@ _LICENSE = 10  # letters of a license; `--json` has them all
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Predict the speeds and print them, without network access."""
-    from dataclasses import asdict
-
-    from ...bench.reach import CONTEXT, FLUENT, PROMPT, best, here, reach
-    from ...hub.find import path_of
-    from ...hub.settings import HubSettings
-    from ...memory import available_bytes
-    from ...physics.machine import DOUBT
-    from .show import tuned_file
-
     machine, available = here(), available_bytes()
     found = reach(machine, available)
     choice = best(found)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....traces.sanitize import short
+from ...agent.harness.tuned import Tuned, tuned_for
+from ...gguf.filehash import remembered
+from ...hub.makers import maker_sampling
+from ...hub.model_info import FileInfo, read_model_info
 from ...hub.progress import size_text
 from ..load_engine import model_path
 from ..output import Output
 from ..tables import block, rate
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ...agent.harness.tuned import Tuned
     from ...bench.reach import Speed
-    from ...hub.model_info import FileInfo
     from .facts import LayerKind, ModelFacts
 
 _FFNS = {"dense": "dense", "experts": "with experts"}
@@ -30,12 +32,9 @@ _CONTEXTS = (4096, 32768)  # for which memory is shown, beside the longest
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Read the header and print what is in it."""
-    from dataclasses import asdict
-
     from ....jit.targets import chosen
     from ...bench.reach import known_here, speed
     from ...engine.engine import resolve_model
-    from ...hub.model_info import read_model_info
     from .facts import read_model_facts
 
     path, target = resolve_model(model_path(args.name, output)), chosen().name
@@ -115,15 +114,10 @@ def show(
 
 def tuned_file(path: Path | None) -> Tuned | None:
     """Return the settings that `doctor --agent` found for a file, if its SHA-256 is known."""
-    from ...agent.harness.tuned import tuned_for
-    from ...gguf.filehash import remembered
-
     return tuned_for(remembered(path.stat()) or "") if path is not None else None
 
 
 def _sampling_rows(facts: FileInfo) -> list[tuple[str, str]]:
-    from ...hub.makers import maker_sampling
-
     advice = maker_sampling(facts.name, facts.architecture)
     if advice is None:
         return []

@@ -7,18 +7,17 @@ import os
 from pathlib import Path
 
 from ....errors import ModelError
+from ...config import BUILT_IN, keep_model
+from ...engine.engine import resolve_model
+from ...gguf.open import open_gguf
+from ...models import architecture_of
+from ...synthetic.write import SyntheticModel
 from ..load_engine import is_server, model_path
 from ..output import Output
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Check that the model exists and is valid, and make it the default."""
-    from ...config import BUILT_IN, keep_model
-    from ...engine.engine import resolve_model
-    from ...gguf.open import open_gguf
-    from ...models import architecture_of
-    from ...synthetic.write import SyntheticModel
-
     name = args.name
     if name.startswith("synthetic:"):
         SyntheticModel.parse(name)

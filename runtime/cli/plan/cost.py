@@ -5,10 +5,18 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....errors import SettingError
+from ....traces.find import resolve
+from ...bench.reach import here
+from ...planning import cost
+from ...planning.cost import Choice, Sensitivity, Speeds, Usage, gpu_speeds, machine_choice
+from ...planning.forecaster import Forecaster, of_engine, of_name
+from ...planning.prices import OLD_DAYS, Hardware, PriceBook, load_prices
+from ...planning.usage import Recorded, read_recorded
 from ..atomic_write import atomic_write, check_outputs
 from ..load_engine import model_path
 from ..output import Output
@@ -16,23 +24,12 @@ from ..tables import paragraph, plain, rate
 from ..traces import default_folder
 from .options import HITS, INPUT, OUTPUT, TURNS
 
-if TYPE_CHECKING:
-    from ...planning.cost import Choice, Sensitivity, Speeds, Usage
-    from ...planning.forecaster import Forecaster
-    from ...planning.prices import Hardware, PriceBook
-    from ...planning.usage import Recorded
-
 _RANGES = 4  # of questions a day that a line shows at most
 _HEAD = ("WHAT", "TOK/S IN", "OUT", "$/M IN", "CACHED", "OUT", "¢/QUESTION", "$/MONTH", "IN USE")
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Compute the costs and print them."""
-    from dataclasses import replace
-
-    from ...planning import cost
-    from ...planning.prices import OLD_DAYS, load_prices
-
     check_outputs(args.svg)
     book = load_prices(args.prices)
     book = replace(book, kwh=args.kwh or book.kwh)
@@ -92,16 +89,12 @@ def own_hardware(args: argparse.Namespace, book: PriceBook) -> Hardware:
     }
     if args.buy is not None:
         changes["hourly"] = 0.0
-    from dataclasses import replace
-
     return replace(hardware, **{k: v for k, v in changes.items() if v is not None})
 
 
 def _recorded(names: Sequence[str]) -> Recorded | None:
     if not names:
         return None
-    from ....traces.find import resolve
-    from ...planning.usage import read_recorded
     from ...replay import examples
 
     paths: list[Path] = []
@@ -113,8 +106,6 @@ def _recorded(names: Sequence[str]) -> Recorded | None:
 
 
 def _usage(args: argparse.Namespace, recorded: Recorded | None) -> Usage:
-    from ...planning.cost import Usage
-
     prompt, written, hits, answered, steps = INPUT, OUTPUT, HITS, 1.0, 1.0
     if recorded is not None:
         n = recorded.questions
@@ -143,8 +134,6 @@ def _forecaster(args: argparse.Namespace, output: Output) -> Forecaster | None:
 
 def forecaster(model: str, machine: str | None, output: Output) -> Forecaster:
     """Build the forecaster of a model on a machine; load the model only if its name is unknown."""
-    from ...bench.reach import here
-    from ...planning.forecaster import of_engine, of_name
     from ...replay.machine_file import read_machine
 
     limits, reached = read_machine(machine) if machine else (here(), None)
@@ -166,8 +155,6 @@ def _speeds(
     forecaster: Forecaster | None,
     usage: Usage,
 ) -> Speeds:
-    from ...planning.cost import Speeds
-
     if args.speeds is not None:
         return Speeds(*args.speeds)
     if forecaster is not None:
@@ -181,8 +168,6 @@ def _gpus(
     book: PriceBook, recorded: Recorded | None, forecaster: Forecaster | None, usage: Usage
 ) -> tuple[list[Choice], list[str]]:
     """Return the costs of rented GPUs, and why some are left out."""
-    from ...planning.cost import gpu_speeds, machine_choice
-
     weights = active = float(recorded.weights) if recorded else 0.0
     kv_bytes = 0.0
     if forecaster is not None:
@@ -299,8 +284,6 @@ def _json(
     evens: dict[str, list[tuple[float, float]]],
     moves: Sequence[Sensitivity],
 ) -> dict[str, Any]:
-    from dataclasses import asdict
-
     def finite(value: Any) -> Any:
         """Return None for infinity, which JSON lacks: unused answers and unbounded ranges."""
         return None if value == math.inf else value

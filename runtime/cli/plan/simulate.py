@@ -5,13 +5,35 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....errors import EngineError, SettingError
+from ....traces.charts import side_by_side
+from ...physics.machine import DOUBT
+from ...planning import clock
+from ...planning.clock import Corrections
+from ...planning.cost import owned_hourly
+from ...planning.fleet import Result, Scenario, simulate
+from ...planning.forecaster import Forecaster, of_engine
+from ...planning.machine_sim import Policy
+from ...planning.pages import HEAD, Plan, plan_page, row, sweep_svg, validation
+from ...planning.prices import load_prices
+from ...planning.programs import Mix, Program, of_trace
+from ...planning.validate import (
+    HEAD as COMPARED_HEAD,
+)
+from ...planning.validate import (
+    Compared,
+    Round,
+    compare,
+    read_rounds,
+    watching,
+)
+from ...planning.what_if import bottleneck, changes, sweep
 from ..arguments import positive
 from ..atomic_write import atomic_write, check_new, check_outputs
-from ..engine_client import EngineClient
 from ..load_engine import KV, model_path
 from ..options import amount
 from ..output import Output
@@ -21,12 +43,6 @@ from .options import ROUTES
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
-    from ...planning.clock import Corrections
-    from ...planning.fleet import Result, Scenario
-    from ...planning.forecaster import Forecaster
-    from ...planning.pages import Plan
-    from ...planning.programs import Mix, Program
-    from ...planning.validate import Compared
 
 LEARN = 12  # agents that a clock is learned from
 SEED = 1000  # of their texts, which are not those that are measured
@@ -48,8 +64,6 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
 
 def _clock(args: argparse.Namespace, output: Output) -> tuple[Forecaster, Corrections]:
-    from ...planning import clock
-
     if args.clock:
         if args.model or args.machine:
             raise SettingError(
@@ -62,9 +76,6 @@ def _clock(args: argparse.Namespace, output: Output) -> tuple[Forecaster, Correc
 
 
 def _scenario(args: argparse.Namespace, forecaster: Forecaster, seen: Corrections) -> Scenario:
-    from ...planning.fleet import Scenario
-    from ...planning.machine_sim import Policy
-
     policy = Policy(args.deadline, args.parallel, args.sharing, args.kv_memory)
     return Scenario(
         forecaster,
@@ -82,13 +93,10 @@ def _scenario(args: argparse.Namespace, forecaster: Forecaster, seen: Correction
 
 
 def _mix(args: argparse.Namespace) -> Mix:
-    from ...planning.programs import Mix
-
     return Mix(args.shared, args.new, args.reply, args.requests, args.pause, args.person or 0.0)
 
 
 def _programs(names: Sequence[str]) -> list[Program]:
-    from ...planning.programs import of_trace
     from ..engine_from_trace import load_trace
 
     found = [
@@ -102,13 +110,6 @@ def _programs(names: Sequence[str]) -> list[Program]:
 def _plan(
     args: argparse.Namespace, output: Output, scenario: Scenario, compared: list[Compared]
 ) -> None:
-    from ...physics.machine import DOUBT
-    from ...planning.cost import owned_hourly
-    from ...planning.fleet import simulate
-    from ...planning.pages import Plan, plan_page, sweep_svg
-    from ...planning.prices import load_prices
-    from ...planning.what_if import bottleneck, changes, sweep
-
     book = load_prices(args.prices)
     hardware = book.machine(args.hardware)
     hourly = hardware.hourly if hardware.rented else owned_hourly(hardware, book.kwh)
@@ -168,8 +169,6 @@ def _times(scenario: Scenario) -> str:
 def _change(
     what: str, args: argparse.Namespace, output: Output
 ) -> Callable[[Scenario, str], Scenario]:
-    from dataclasses import replace
-
     def change(scenario: Scenario, value: str) -> Scenario:
         policy = scenario.policy
         if what == "machines":
@@ -207,8 +206,6 @@ def _change(
 
 
 def _show(output: Output, plan: Plan) -> None:
-    from ...planning.pages import HEAD, row
-
     for line in plan.about:
         output.words(line, "")
     output.line()
@@ -275,6 +272,7 @@ def _agents(args: argparse.Namespace, engine: Engine, agents: int, seed: int) ->
     from ...bench.load import measure
     from ...bench.load_work import Work
     from ...serve.models.prompts import Prompts
+    from ..engine_client import EngineClient
 
     turns, system, least, most, reply = args.work
     work = Work(agents, turns, system, least, most, reply, seed)
@@ -290,7 +288,6 @@ def _calibrated(engine: Engine) -> Forecaster:
     from ...engine.engine_timer import EngineTimer
     from ...physics import calibration
     from ...physics.calibrate import calibrated
-    from ...planning.forecaster import of_engine
 
     kept = calibration.load(calibration.path_of(engine.loaded.cost, engine.machine, engine.kv))
     if kept is not None:
@@ -300,9 +297,6 @@ def _calibrated(engine: Engine) -> Forecaster:
 
 
 def _learn(args: argparse.Namespace, output: Output) -> None:
-    from ...planning import clock
-    from ...planning.validate import watching
-
     check_new(args.learn, force=True)
     before: list[clock.Seen] = []
     with _engine(args, output) as engine:
@@ -342,16 +336,12 @@ def _ratios(found: Any) -> str:
 
 
 def _measured(args: argparse.Namespace, output: Output) -> list[Any]:
-    from ...planning.validate import Round, read_rounds
-
     path = Path(args.rounds) if args.rounds else None
     rounds = read_rounds(path) if path else []
     if not args.validate:
         return rounds
     if not args.clock:
         raise SettingError("--validate needs --clock FILE; write the file first with --learn FILE")
-    from ...planning import clock
-
     with _engine(args, output) as engine:
         _check_clock(args.clock, clock.read(args.clock)[0], engine)
         _calibrated(engine)
@@ -366,20 +356,14 @@ def _measured(args: argparse.Namespace, output: Output) -> list[Any]:
 
 
 def _compared(rounds: list[Any], forecaster: Forecaster, seen: Corrections) -> list[Compared]:
-    from ...planning.validate import compare
-
     return compare(rounds, forecaster, seen) if rounds else []
 
 
 def _show_compared(args: argparse.Namespace, output: Output, compared: list[Compared]) -> None:
-    from ....traces.charts import side_by_side
-    from ...planning.pages import validation
-    from ...planning.validate import HEAD
-
     if not compared:
         raise SettingError(f"--rounds {args.rounds}: the file has no rounds")
     for one in compared:
-        plain(output, HEAD, one.lines())
+        plain(output, COMPARED_HEAD, one.lines())
         met = "all goals met" if one.met else "not all goals met"
         output.line(f"{len(one.rounds)} rounds of {one.agents} agents: {met}")
         output.line()
