@@ -46,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = Output(as_json=args.json)
     try:
         with log_shown(output, quiet=getattr(args, "quiet", False)):
-            run = getattr(args, "execute", None) or import_module(f".{args.module}", __name__).run
+            run = args.runner
+            if isinstance(run, str):
+                run = import_module(f".{run}", __name__).run
             return run(args, output) or Exit.OK
     except KeyboardInterrupt as error:
         _fail(output, Exit.INTERRUPTED, output.interruption)

@@ -44,8 +44,6 @@ VERBS = {
     "completion": "print a script that completes commands, options and files in bash, zsh or fish",
 }
 """The verbs, each with a module or package of its name, in the order of the help."""
-_WITHOUT_JSON = ("completion", "session", "trace", "models", "make", "plan", "bench", "doctor")
-"""Verbs with no output of their own as JSON; their commands have it."""
 
 SHORT = {name: ("models", name) for name in ("pull", "ls", "show", "rm", "use")}
 """Words of their own that are short for a command of a verb."""
@@ -214,6 +212,10 @@ class OneLineParser(argparse.ArgumentParser):
         raise argparse.ArgumentError(None, f"no such {what.lower()}: {value!r}; {hint}")
 
 
+Runner = str | Callable[..., int | None]
+"""What runs a command: a function, or a module below this package that has a `run`."""
+
+
 class Commands(argparse._SubParsersAction):
     """Verbs, or the commands of one; a declared command's parser is built when it is chosen.
 
@@ -229,7 +231,7 @@ class Commands(argparse._SubParsersAction):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._declared: dict[str, tuple[str, str, Any, bool]] = {}
+        self._declared: dict[str, tuple[str, Runner, Any, bool]] = {}
 
     def in_full(self, words: list[str]) -> list[str]:
         """Expand a shortcut, or insert the default command where none is named."""
@@ -242,25 +244,23 @@ class Commands(argparse._SubParsersAction):
         return words if is_word and not self.is_open else [self.fallback, *words]
 
     def declare(
-        self, name: str, summary: str, module: str, groups: Any = None, *, json: bool = True
+        self, name: str, summary: str, runner: Runner, groups: Any = None, *, json: bool = True
     ) -> None:
-        """Declare a command, which `module`, below this package, runs.
+        """Declare a command.
 
-        groups: its options; None: the module has them.
+        Args:
+            runner: see `Runner`.
+            groups: its options; None: its module has them, or else commands of its own.
         """
         self._choices_actions.append(self._ChoicesPseudoAction(name, (), summary))
         self._name_parser_map[name] = None
-        self._declared[name] = summary, module, groups, json
+        self._declared[name] = summary, runner, groups, json
 
     def add(self, run: Callable[..., int | None], *groups: Any, json: bool = True) -> None:
-        """Add a command at once; its function's name is its own, and its docstring the summary."""
+        """Declare a command by its function, whose docstring begins with the summary."""
         sentence = (run.__doc__ or "").partition("\n")[0]
         summary = f"{sentence[:1].lower()}{sentence[1:].removesuffix('.')}"
-        command = self.add_parser(run.__name__, help=summary, description=sentence)
-        command.set_defaults(execute=run)
-        for group in groups:
-            group.add_to(command)
-        _with_json(command, json)
+        self.declare(run.__name__, summary, run, groups, json=json)
 
     def add_alias(self, word: str, command: argparse.ArgumentParser, summary: str) -> None:
         """Let a word select a command that is another verb's."""
@@ -269,18 +269,23 @@ class Commands(argparse._SubParsersAction):
 
     def make(self, name: str) -> argparse.ArgumentParser:
         """Build the parser of a declared command."""
-        summary, file, groups, json = self._declared.pop(name)
+        summary, runner, groups, json = self._declared.pop(name)
         del self._name_parser_map[name]
-        command = self.add_parser(name, description=_sentence(summary))
-        command.set_defaults(json=False, module=file)
+        command = self.add_parser(name, description=f"{summary[:1].upper()}{summary[1:]}.")
+        command.set_defaults(json=False, runner=runner)
         if groups is None:
-            module = import_module(f".{file}", __package__)
+            module = import_module(f".{runner}", __package__)
             groups = getattr(module, "OPTIONS", ())
             if hasattr(module, "add_options"):
                 module.add_options(command)
+                json = False  # its commands have it
         for group in groups:
             group.add_to(command)
-        return _with_json(command, json)
+        if json:
+            group_of(command, "output").add_argument(
+                "--json", action="store_true", help="print one JSON object instead of text"
+            )
+        return command
 
     def make_all(self) -> None:
         """Build the parsers of all declared commands, and of their commands."""
@@ -310,19 +315,6 @@ class Commands(argparse._SubParsersAction):
         super().__call__(parser, namespace, values, option_string)
 
 
-def _sentence(summary: str) -> str:
-    return f"{summary[0].upper()}{summary[1:]}."
-
-
-def _with_json(command: argparse.ArgumentParser, json: bool) -> argparse.ArgumentParser:
-    command.set_defaults(json=False)
-    if json:
-        group_of(command, "output").add_argument(
-            "--json", action="store_true", help="print one JSON object instead of text"
-        )
-    return command
-
-
 def group_of(parser: argparse.ArgumentParser, title: str, about: str | None = None) -> Any:
     """Return the option group with this title; create it if it does not exist."""
     for group in parser._action_groups:
@@ -349,7 +341,7 @@ def build_parser(*, whole: bool = False) -> argparse.ArgumentParser:
     verbs = add_commands(parser, "verb", required=False)
     verbs.short = SHORT
     for name, summary in VERBS.items():
-        verbs.declare(name, summary, name, json=name not in _WITHOUT_JSON)
+        verbs.declare(name, summary, name, json=name != "completion")
     if whole:
         verbs.make_all()
     return parser
