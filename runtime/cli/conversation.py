@@ -16,16 +16,7 @@ from ...errors import AgentError, SettingError, ToolError
 from ...traces.reader import Trace
 from ...traces.sanitize import printable
 from ...traces.timeline import duration, rate
-from ..agent.events import (
-    AgentEvent,
-    Notice,
-    PhaseFinished,
-    RunFinished,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallFinished,
-    ToolCallStarted,
-)
+from ..agent import events
 from ..files import check_target
 from .agent_options import harness_given, policy_of, tools_of
 from .engine_from_trace import NANO
@@ -192,7 +183,7 @@ def keep(kept: SavedSession | None, agent: Agent[Any], output: Output) -> bool:
 
 
 def follow(
-    events: Iterable[AgentEvent],
+    stream: Iterable[events.AgentEvent],
     output: Output,
     *,
     quiet: bool = False,
@@ -210,27 +201,27 @@ def follow(
     result = None
     held: list[str] | None = None if output.is_terminal and not quiet else []
     try:
-        for event in events:
+        for event in stream:
             match event:
-                case RunFinished(result):
+                case events.RunFinished(result):
                     if held is not None and result.answer:
                         output.flow(f"{result.answer}\n")
                         held.clear()
-                case PhaseFinished(phase):
+                case events.PhaseFinished(phase):
                     if on_phase is not None:
                         on_phase(phase)
-                case TextDelta(text):
+                case events.TextDelta(text):
                     output.flow(text) if held is None else held.append(text)
                 case _ if not quiet:
-                    if held and isinstance(event, ToolCallStarted):
+                    if held and isinstance(event, events.ToolCallStarted):
                         output.aside.piece("".join(held))
                         held.clear()
                     _show(event, output.aside)
                 case _:
                     pass
     finally:
-        if isinstance(events, Generator):
-            events.close()  # where nobody reads on: the run ends before its trace does
+        if isinstance(stream, Generator):
+            stream.close()  # where nobody reads on: the run ends before its trace does
         if held and not quiet:  # cut short by an error or Ctrl-C
             output.aside.piece("".join(held))
         output.progress.clear()
@@ -299,15 +290,15 @@ def exit_status(result: RunResult) -> Exit:
     )
 
 
-def _show(event: AgentEvent, output: Output) -> None:
+def _show(event: events.AgentEvent, output: Output) -> None:
     match event:
-        case ThinkingDelta(text):
+        case events.ThinkingDelta(text):
             output.flow(text, "dim italic")
-        case ToolCallStarted(_, name, arguments, by):
+        case events.ToolCallStarted(_, name, arguments, by):
             show_call(output, name, arguments, by)
-        case ToolCallFinished(_, _, text, error):
+        case events.ToolCallFinished(_, _, text, error):
             show_result(output, text, error)
-        case Notice(message):
+        case events.Notice(message):
             output.words(f"note: {printable(message)}", "yellow")
         case _:
             pass

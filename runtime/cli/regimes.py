@@ -269,9 +269,12 @@ def _by_batch(batches: Sequence[Diagram], cost: ModelCost | None) -> Iterator[st
         yield f"{d.batch:>9} {' '.join(parts)}   {d.rates[0, 0]:,.0f} tok/s, {leads}-bound{more}"
 
 
-def _letters(d: Diagram) -> list[str]:
-    """Return the bounds of each row of the grid, as letters."""
-    return ["".join("cmd "[b] if b >= 0 else " " for b in row) for row in d.bounds()]
+def _grid(d: Diagram) -> dict[str, Any]:
+    """Return the bounds of each row of the grid, as letters, and its rates."""
+    return {
+        "bounds": ["".join("cmd "[b] if b >= 0 else " " for b in row) for row in d.bounds()],
+        "tokens_per_s": [[float(f"{r:.4g}") for r in row] for row in d.rates],
+    }
 
 
 def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
@@ -289,8 +292,7 @@ def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
         "calibration": asdict(found),
         "kv": [round(float(2**x), 2) for x in d.kv],
         "tokens": [round(float(2**y), 2) for y in d.tokens],
-        "bounds": _letters(d),
-        "tokens_per_s": [[float(f"{r:.4g}") for r in row] for row in d.rates],
+        **_grid(d),
         "triple_points": [
             {"kv": round(2**kv, 1), "tokens": round(2**tokens, 1)}
             for kv, tokens in d.triple_points()
@@ -300,8 +302,7 @@ def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
                 "batch": d.batch,
                 "experts": experts_touched(cost, d.batch) if cost and cost.experts else None,
                 "regions": {bound: round(d.region(bound), 4) for bound in BOUNDS},
-                "bounds": _letters(d),
-                "tokens_per_s": [[float(f"{r:.4g}") for r in row] for row in d.rates],
+                **_grid(d),
             }
             for d in picture.batches
         ],

@@ -9,8 +9,9 @@ import signal
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ...errors import SettingError
 from ...traces.sanitize import printable
@@ -154,26 +155,20 @@ def show_rows(output: Output, names: Sequence[str], rows: Sequence[Sequence[Any]
     output.json({"columns": names, "rows": rows})
 
 
-def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write the result of a query to stdout as CSV."""
-    _csv(sys.stdout, names).writerows(map(_cells, rows))
-    sys.stdout.flush()
+def write_csv(
+    names: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO | None = None
+) -> None:
+    """Write rows as CSV, under the names of their columns."""
+    from ...traces.export_tables import cell
+
+    file = file or sys.stdout
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerows(map(cell, row) for row in chain([names], rows))
+    file.flush()
 
 
 def _figure(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _csv(file: Any, names: Sequence[str]) -> Any:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(_cells(names))
-    return writer
-
-
-def _cells(row: Sequence[Any]) -> list[Any]:
-    from ...traces.export_tables import cell
-
-    return [cell(value) for value in row]
 
 
 def report(args: argparse.Namespace, output: Output) -> None:
@@ -234,7 +229,6 @@ def _write_page(
 def _write_csv(args: argparse.Namespace, found: Sequence[tuple[Report, Found]]) -> None:
     if len(found) == 1 and not args.output:
         _write_report(found[0][1], sys.stdout)
-        sys.stdout.flush()
         return
     folder = Path(args.output)
     if len(found) == 1 and not folder.is_dir():
@@ -247,6 +241,6 @@ def _write_csv(args: argparse.Namespace, found: Sequence[tuple[Report, Found]]) 
             _write_report(rows, file)
 
 
-def _write_report(found: Found, file: Any) -> None:
+def _write_report(found: Found, file: TextIO) -> None:
     names = [column.name for column in found.columns]
-    _csv(file, names).writerows(_cells([row[name] for name in names]) for row in found.rows)
+    write_csv(names, ([row[name] for name in names] for row in found.rows), file)

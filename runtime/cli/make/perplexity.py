@@ -14,7 +14,10 @@ def run(args: argparse.Namespace, output: Output) -> None:
     args.context = args.chunk
     with load_engine(args, output) as engine:
         ids = text_ids(args.file, engine.tokenizer)
-        on_chunk = _progress(output)
+
+        def on_chunk(found: Perplexity) -> None:
+            output.piece(f"[{found.chunks}]{found.value:.4f},")
+
         if args.kl_base is None:
             found = perplexity(engine, ids, args.chunk, max_chunks=args.chunks, on_chunk=on_chunk)
         else:
@@ -25,13 +28,6 @@ def run(args: argparse.Namespace, output: Output) -> None:
                 )
     _show(output, found)
     output.json(found.as_dict())
-
-
-def _progress(output: Output):
-    def on_chunk(found: Perplexity) -> None:
-        output.piece(f"[{found.chunks}]{found.value:.4f},")
-
-    return on_chunk
 
 
 def _show(output: Output, found: Perplexity) -> None:

@@ -104,7 +104,9 @@ def show(
 
             rows.append(("doubtful", DOUBT))
         block(output, "speed expected here", rows)
-    values = [(key, short(_value(value), 60)) for key, value in facts.metadata.items()]
+    values = [
+        (key, short(" ".join(str(value).split()), 60)) for key, value in facts.metadata.items()
+    ]
     block(output, "metadata", values)
     if not facts.problems:
         output.line("supported: this model runs here", "green")
@@ -212,7 +214,3 @@ def _contexts(facts: FileInfo) -> list[dict[str, Any]]:
         {"context": n, **{kv: facts.memory.total(n, kv) for kv in facts.memory.kv_token}}
         for n in lengths
     ]
-
-
-def _value(value: object) -> str:
-    return " ".join(str(value).split())

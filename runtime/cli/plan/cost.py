@@ -284,18 +284,10 @@ def _json(
     evens: dict[str, list[tuple[float, float]]],
     moves: Sequence[Sensitivity],
 ) -> dict[str, Any]:
-    def finite(value: Any) -> Any:
-        """Return None for infinity, which JSON lacks: unused answers and unbounded ranges."""
-        return None if value == math.inf else value
-
-    fields = [asdict(one) for one in choices]
     return {
         "usage": asdict(usage),
         "prices": {"checked": str(book.checked), "age_days": book.age(), "kwh": book.kwh},
-        "choices": [{k: finite(v) for k, v in one.items() if k != "day"} for one in fields],
-        "cheaper_turns": {
-            name: [[finite(end) for end in between] for between in ranges]
-            for name, ranges in evens.items()
-        },
+        "choices": [{k: v for k, v in asdict(one).items() if k != "day"} for one in choices],
+        "cheaper_turns": evens,
         "sensitivities": [asdict(one) for one in moves],
     }

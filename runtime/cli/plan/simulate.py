@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
         return _learn(args, output)
     rounds = _measured(args, output)
     forecaster, seen = _clock(args, output)
-    compared = _compared(rounds, forecaster, seen)
+    compared = compare(rounds, forecaster, seen) if rounds else []
     if args.validate or (args.rounds and not (args.files or args.rate or args.html)):
         return _show_compared(args, output, compared)
     scenario = _scenario(args, forecaster, seen)
@@ -77,12 +77,13 @@ def _clock(args: argparse.Namespace, output: Output) -> tuple[Forecaster, Correc
 
 def _scenario(args: argparse.Namespace, forecaster: Forecaster, seen: Corrections) -> Scenario:
     policy = Policy(args.deadline, args.parallel, args.sharing, args.kv_memory)
+    sizes = args.shared, args.new, args.reply, args.requests, args.pause, args.person or 0.0
     return Scenario(
         forecaster,
         seen,
         args.machines,
         _programs(args.files),
-        None if args.files else _mix(args),
+        None if args.files else Mix(*sizes),
         args.conversations,
         args.rate or 0.0,
         policy,
@@ -90,10 +91,6 @@ def _scenario(args: argparse.Namespace, forecaster: Forecaster, seen: Correction
         args.route,
         args.seed,
     )
-
-
-def _mix(args: argparse.Namespace) -> Mix:
-    return Mix(args.shared, args.new, args.reply, args.requests, args.pause, args.person or 0.0)
 
 
 def _programs(names: Sequence[str]) -> list[Program]:
@@ -353,10 +350,6 @@ def _measured(args: argparse.Namespace, output: Output) -> list[Any]:
                 with path.open("a", encoding="utf-8") as file:
                     file.write(one.as_json() + "\n")
     return rounds
-
-
-def _compared(rounds: list[Any], forecaster: Forecaster, seen: Corrections) -> list[Compared]:
-    return compare(rounds, forecaster, seen) if rounds else []
 
 
 def _show_compared(args: argparse.Namespace, output: Output, compared: list[Compared]) -> None:
