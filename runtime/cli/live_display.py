@@ -9,23 +9,21 @@ import contextlib
 import os
 import time
 from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING
 
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ...traces.events import PhaseEvent
 from ...traces.sanitize import printable
 from ...traces.timeline import duration, limit_name, rate
 from ..agent import events
+from ..agent.agent import Agent
+from ..agent.result import RunResult
 from .job_control import no_interrupts, when_stopped
 from .markdown_stream import MarkdownStream, as_markdown
+from .output import Output
 from .transcript import show_call, show_result
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
-
-    from ...traces.events import PhaseEvent
-    from ..agent.agent import Agent
-    from ..agent.result import RunResult
-    from .output import Output
 
 _REFRESH = 8  # times a second
 _PENDING_LINES = 8  # of an unfinished block that are shown
@@ -144,8 +142,6 @@ class LiveDisplay:
     # The region that is drawn again and again.
 
     def _resume(self) -> None:
-        from rich.live import Live
-
         if self._live is None:
             self._live = Live(
                 get_renderable=self._region,
@@ -172,9 +168,6 @@ class LiveDisplay:
             os.write(self._output.stream.fileno(), b"\n" * (len(lines) - 1) + b"\x1b[?25l")
 
     def _region(self) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
         lines = printable(self._blocks.pending, block=True).split("\n")[-_PENDING_LINES:]
         pending = Text("\n".join(lines)) if any(lines) else Text()
         status = Text(self._status(), style="dim", no_wrap=True, overflow="ellipsis")
