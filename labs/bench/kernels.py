@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from triplepoint.runtime.cli.bench.options import BenchFormat, Repetitions, form_of
-from triplepoint.runtime.cli.options import ConversionOptions
+from triplepoint.runtime.cli.make.options import ConversionOptions
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, limits_of, notes, percent, rate, show_each
 

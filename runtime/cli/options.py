@@ -1,4 +1,4 @@
-"""Groups of options, and types of numbers, that several verbs share."""
+"""The format of tables as an option, and types of numbers, that several verbs share."""
 
 from __future__ import annotations
 
@@ -6,20 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from .arguments import whole
-from .option_groups import OptionGroup, Section, argument, option
-
-
-class ConversionOptions(OptionGroup):
-    """The file that is read, the one that is written, and how."""
-
-    source: str = argument("IN")
-    """GGUF file to read"""
-    target: str = argument("OUT")
-    """GGUF file to write"""
-    force: bool = option()
-    """overwrite OUT if it exists"""
-    threads: int | None = option("-t")
-    """number of threads (default: the physical cores)"""
+from .option_groups import OptionGroup, Section, option
 
 
 class TableFormat(OptionGroup):

@@ -1,4 +1,4 @@
-"""Options shared by several benchmarks."""
+"""The options of ``triplepoint bench``, which other benchmarks share."""
 
 from __future__ import annotations
 

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from ..load_engine import MODEL, EngineOptions
 from ..option_groups import OptionGroup, argument, option
-from ..options import ConversionOptions
 
 FOLDER = {"metavar": "FOLDER", "help": "folder with config.json and safetensors"}
 PASS = EngineOptions.only("threads", "target", "kv")
+
+
+class ConversionOptions(OptionGroup):
+    """The file that is read, the one that is written, and how."""
+
+    source: str = argument("IN")
+    """GGUF file to read"""
+    target: str = argument("OUT")
+    """GGUF file to write"""
+    force: bool = option()
+    """overwrite OUT if it exists"""
+    threads: int | None = option("-t")
+    """number of threads (default: the physical cores)"""
 
 
 class TypeOption(OptionGroup):
