@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import linecache
 import sys
 from functools import cache
 from itertools import pairwise
@@ -72,7 +73,9 @@ def option(*words: str, help: str = "", one_of: str = "", **settings: Any) -> An
     flags = [word for word in words if word.startswith("-")]
     if len(words) > len(flags):
         settings["metavar"] = words[-1]
-    return Option((*flags, *([] if "--" in " ".join(flags) else ["--"])), settings, help, one_of)
+    if not any(flag.startswith("--") for flag in flags):
+        flags.append("--")  # and the name of the field
+    return Option(tuple(flags), settings, help, one_of)
 
 
 def argument(metavar: str | None = None, help: str = "", **settings: Any) -> Any:
@@ -150,9 +153,10 @@ def _shown(value: object) -> str:
 @cache
 def _texts(module: str) -> dict[tuple[str, ...], str]:
     """Return the string under each field of a module's classes, by class and field."""
-    spec: Any = sys.modules[module].__spec__
+    loaded = sys.modules[module]
+    source = "".join(linecache.getlines(loaded.__file__ or "", vars(loaded)))
     found: dict[tuple[str, ...], str] = {}
-    for owner in ast.parse(spec.loader.get_source(spec.name)).body:
+    for owner in ast.parse(source).body:
         for field, below in pairwise(owner.body if isinstance(owner, ast.ClassDef) else ()):
             match field, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str() as text)):

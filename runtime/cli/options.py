@@ -35,7 +35,7 @@ def amount(text: str) -> float:
 
 
 def pair_of(text: str, what: str) -> tuple[float, float]:
-    """Parse two numbers above zero, separated by a comma; `what` they are is said in errors."""
+    """Parse two numbers above zero, separated by a comma; `what` names them in an error."""
     first, comma, second = text.partition(",")
     if not comma:
         raise argparse.ArgumentTypeError(f"{text!r} is not two {what}")
