@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..remote import RemoteEngine
     from ..suites.definition import Model, Suite, Task
-    from ..suites.report import Section
+    from ..suites.report import Section as ReportSection
     from ..suites.results import Row
 
 
@@ -163,7 +163,7 @@ class _Teller:
         self._output.progress.loading(done / total, what)
 
 
-def _show(output: Output, found: Sequence[Section], *, misses: bool) -> None:
+def _show(output: Output, found: Sequence[ReportSection], *, misses: bool) -> None:
     for number, (report, table) in enumerate(found):
         if report.name == "misses" and not misses:
             continue

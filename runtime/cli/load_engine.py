@@ -111,7 +111,7 @@ def engine_options(
         several: whether there may be several models.
     """
     told = {"help": f"{MODEL} ({model})", "action": "append" if several else "store"}
-    return EngineOptions.without(*() if context else ("context", "draft")).but(model=told)
+    return EngineOptions.omit(*() if context else ("context", "draft")).but(model=told)
 
 
 def decoding_of(args: argparse.Namespace) -> dict[str, Any]:

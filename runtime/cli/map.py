@@ -110,7 +110,7 @@ class ShownOptions(OptionGroup):
 OPTIONS = (
     *(MapOptions, engine_options()),
     # Rows are answered without a person: nobody is asked, and no server of tools is started.
-    AgentOptions.without("dir", "session", "resume", "mcp").but(
+    AgentOptions.omit("dir", "session", "resume", "mcp").but(
         mode={
             "choices": ("read-only", "yes"),
             "default": "read-only",

@@ -108,7 +108,7 @@ class OptionGroup:
         return _group({name: cls.options[name] for name in names})
 
     @classmethod
-    def without(cls, *names: str) -> type[OptionGroup]:
+    def omit(cls, *names: str) -> type[OptionGroup]:
         """Return the group without these options."""
         return cls.only(*(name for name in cls.options if name not in names))
 
@@ -127,7 +127,7 @@ class OptionGroup:
         """Add the options to a parser; its `explain` adds their help."""
         sets: dict[str, Any] = {}
         for name, one in cls.options.items():
-            place = group_of(parser, *one.section) if one.section else parser
+            place: Any = group_of(parser, *one.section) if one.section else parser
             if one.one_of:
                 place = sets.get(one.one_of) or place.add_mutually_exclusive_group()
                 sets[one.one_of] = place

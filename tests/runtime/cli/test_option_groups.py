@@ -65,7 +65,7 @@ def test_a_group_is_changed_for_another_command() -> None:
 
     assert "words (default: 2)" in shown
     assert "--depths" not in shown
-    assert "max_tokens" not in Speeds.without("max_tokens").options
+    assert "max_tokens" not in Speeds.omit("max_tokens").options
     assert "tokens to write (default: 8)" in " ".join(parser_of(Speeds).format_help().split())
 
 
