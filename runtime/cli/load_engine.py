@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,12 @@ def engine_options(
     """
     told = {"help": f"{MODEL} ({model})", "action": "append" if several else "store"}
     return EngineOptions.omit(*() if context else ("context", "draft")).but(model=told)
+
+
+def flags_set(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """Return the flags of those options, of these names, that the command line sets."""
+    found = [name for name in names if getattr(args, name) not in (None, False, AUTO)]
+    return [f"--{name.replace('_', '-')}" for name in found]
 
 
 def decoding_of(args: argparse.Namespace) -> dict[str, Any]:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from ...errors import RowError, SettingError
 from .agent_options import AgentOptions, RecordOptions, harness_given
 from .exit_codes import Exit
-from .load_engine import decoding_of, engine_options, is_server, load_engine, named, nbytes
+from .load_engine import (
+    EngineOptions,
+    decoding_of,
+    engine_options,
+    flags_set,
+    is_server,
+    load_engine,
+    named,
+    nbytes,
+)
 from .option_groups import OptionGroup, Section, argument, option
 from .options import seconds, within
 from .output import Output, joined
@@ -250,11 +259,7 @@ def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
     names = ("threads", "target", "kv", "context", "kv_memory", "cache_packed_weights")
     options = {name: getattr(args, name) for name in names}
     if target.kind == "http":
-        here = options | {"context": None, "tune": args.tune}
-        given = [name for name, value in here.items() if value]
-        given += ["draft"] * (args.draft != ("auto", "auto"))
-        if given:
-            flag = f"--{given[0].replace('_', '-')}"
+        for flag in flags_set(args, EngineOptions.omit("model", "context").options):
             raise SettingError(f"{flag} has no effect: a server has already loaded its model")
     options |= decoding_of(args)
     return Fleet(

@@ -14,20 +14,14 @@ from ...bench.load_client import HttpClient, model_of
 from ...bench.load_work import Work
 from ...replay import examples
 from ...replay.workload import chosen_run, work_items
-from ..load_engine import AUTO
+from ..load_engine import EngineOptions, flags_set
 from ..output import Output
 from ..tables import Column, Row, percent, rate, show
 from .options import form_of
 
 RUNS = ("chat", "search")  # whose tools' times are known
 TIMES = (("TTFT s", "ttft", 1.0), ("TPOT ms", "tpot", 1e3), ("gap ms", "gap", 1e3))
-_OF_SERVER = {"without": None, "parallel": None}
-_OF_ENGINE = {
-    **dict.fromkeys(("model", "threads", "target", "kv", "tune", "kv_memory", "context")),
-    "cache_packed_weights": False,
-    "draft": AUTO,
-}
-"""Options with their defaults."""
+_OF_SERVER = ("without", "parallel")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -51,16 +45,14 @@ def _check(args: argparse.Namespace) -> None:
     """
 
     if args.url is not None:
-        refused, own = {"in_process": False, **_OF_SERVER, **_OF_ENGINE}, "--url"
+        refused, own = ("in_process", *_OF_SERVER, *EngineOptions.options), "--url"
         why = "a running server has its own model and settings"
     elif args.in_process:
         refused, own, why = _OF_SERVER, "--in-process", "there is no server"
     else:
         return
-    for name, default in refused.items():
-        if getattr(args, name) != default:
-            option = name.replace("_", "-")
-            raise SettingError(f"--{option} cannot be combined with {own}: {why}")
+    for flag in flags_set(args, refused):
+        raise SettingError(f"{flag} cannot be combined with {own}: {why}")
 
 
 def _rows(args: argparse.Namespace, output: Output, ended: list[bool]) -> Iterator[Row]:
