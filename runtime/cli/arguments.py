@@ -250,7 +250,7 @@ class Commands(argparse._SubParsersAction):
 
         Args:
             runner: see `Runner`.
-            groups: its options; None: its module has them, or else commands of its own.
+            groups: its options; None: those of the verb, which may have commands instead.
         """
         self._choices_actions.append(self._ChoicesPseudoAction(name, (), summary))
         self._name_parser_map[name] = None
@@ -274,11 +274,13 @@ class Commands(argparse._SubParsersAction):
         command = self.add_parser(name, description=f"{summary[:1].upper()}{summary[1:]}.")
         command.set_defaults(json=False, runner=runner)
         if groups is None:
-            module = import_module(f".{runner}", __package__)
-            groups = getattr(module, "OPTIONS", ())
-            if hasattr(module, "add_options"):
-                module.add_options(command)
-                json = False  # its commands have it
+            from .verb_options import OPTIONS
+
+            if name in OPTIONS:
+                groups = OPTIONS[name]
+            else:
+                import_module(f".{runner}", __package__).add_options(command)
+                groups, json = (), False  # its commands have both
         for group in groups:
             group.add_to(command)
         if json:

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+import shtab
+
 from .arguments import Commands, build_parser
-from .option_groups import OptionGroup, argument
 from .output import Output
-
-
-class CompletionOptions(OptionGroup):
-    """The name of the shell."""
-
-    shell: str = argument(choices=("bash", "zsh", "fish"))
-    """shell that reads the script"""
-
-
-OPTIONS = (CompletionOptions,)
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Print the script; values that are no fixed choices are completed as file names."""
-    import shtab
-
     parsers = [build_parser(whole=True)]
     for parser in parsers:
         for action in parser._actions.copy():

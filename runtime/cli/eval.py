@@ -8,68 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from .agent_options import trace
+from ..suites.definition import Model, Suite, Task, read_suite
+from ..suites.report import Section as ReportSection
+from ..suites.report import as_json, as_page, sections
+from ..suites.results import ResultsFile, Row, read_rows
+from ..suites.runner import current_rows, run_suite
+from ..suites.statistics import score
 from .atomic_write import atomic_write, check_outputs
 from .exit_codes import Exit
 from .load_engine import load_model
-from .option_groups import OptionGroup, Section, argument, option
-from .options import share
 from .output import Output
 from .tables import plain
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..remote import RemoteEngine
-    from ..suites.definition import Model, Suite, Task
-    from ..suites.report import Section as ReportSection
-    from ..suites.results import Row
-
-
-class EvalOptions(OptionGroup):
-    """The suite, which attempts are made, and what is shown of them."""
-
-    suite: str = argument("SUITE")
-    """suite file: .yaml, .toml or .json"""
-    output: str | None = option("-o", "FILE")
-    """results file (default: SUITE.results.jsonl in this folder)"""
-    fresh: bool = option()
-    """discard existing results"""
-    report_only: bool = option()
-    """run nothing; show existing results"""
-
-    selection = Section("what is asked")
-    model: list[str] | None = option("-m", "MODEL")
-    """model to use instead of the suite's; repeatable"""
-    task: list[str] | None = option("NAME")
-    """only tasks or groups whose name starts with NAME; repeatable"""
-    repeats: int | None = option()
-    """attempts per task, instead of the suite's number"""
-    parallel: int = option(default=1)
-    """concurrent attempts"""
-
-    recorded = Section("trace")
-    trace: str | bool | None = option("WHERE", type=trace)
-    """trace folder, or off (default: off)"""
-
-    shown = Section("output")
-    misses: bool = option()
-    """list failed attempts and why they failed"""
-    html: str | None = option("FILE")
-    """write an HTML page with all tables"""
-    min_accuracy: float | None = option("SHARE", type=share)
-    """exit with status 1 if a model's accuracy is below SHARE, such as 0.8"""
-
-
-OPTIONS = (EvalOptions,)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Run the missing attempts, then show the results of all."""
-    from ..suites.definition import read_suite
-    from ..suites.report import as_json, as_page, sections
-    from ..suites.results import ResultsFile, read_rows
-    from ..suites.runner import current_rows, run_suite
-
     check_outputs(args.html)
     suite = _chosen(read_suite(args.suite), args)
     place = Path(args.output or f"{Path(args.suite).stem}.results.jsonl")
@@ -102,8 +59,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _chosen(suite: Suite, args: argparse.Namespace) -> Suite:
     """Apply the models, repeats and tasks of the arguments to a suite."""
-    from ..suites.definition import Model
-
     changed: dict[str, object] = {}
     if args.model:
         known = {model.name: model for model in suite.models}
@@ -176,8 +131,6 @@ def _show(output: Output, found: Sequence[ReportSection], *, misses: bool) -> No
 
 def _verdict(suite: Suite, rows: Sequence[Row], args: argparse.Namespace, output: Output) -> int:
     """Return the exit status: failed below the min accuracy, or while attempts are missing."""
-    from ..suites.statistics import score
-
     scores = score(suite, rows)
     missing = sum(one.wanted - one.attempts + one.errors for one in scores)
     if missing:

@@ -6,142 +6,40 @@ import argparse
 import copy
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RowError, SettingError
-from .agent_options import AgentOptions, RecordOptions, harness_given
+from ...tools import Policy
+from ...traces.timeline import duration
+from ..config import default_model
+from ..fleet.answering import Recipe
+from ..fleet.api import Fleet, close_results, open_results, parse_target, read_price, run_map
+from ..fleet.dispatch import Limits
+from ..fleet.mapping import Bounds, MapReport, poison_path, traces_folder
+from ..fleet.rows import Row, folder_rows, read_rows
+from .agent_options import harness_given
+from .conversation import read_schema
 from .exit_codes import Exit
 from .load_engine import (
     EngineOptions,
     decoding_of,
-    engine_options,
     flags_set,
     is_server,
     load_engine,
-    named,
-    nbytes,
 )
-from .option_groups import OptionGroup, Section, argument, option
-from .options import seconds, within
 from .output import Output, joined
-from .sampling_options import SamplingOptions, sampling_of
+from .sampling_options import sampling_of
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
-    from ..fleet.answering import Recipe
-    from ..fleet.api import Fleet
-    from ..fleet.mapping import MapReport
-    from ..fleet.rows import Row
 
 _TOLD_EVERY_S = 30.0  # where no terminal shows the progress
 
 
-def until(text: str) -> float:
-    """Parse a deadline: a time of day, a date, or a duration from now."""
-    from ..fleet.api import parse_until
-
-    try:
-        return parse_until(text)
-    except (ValueError, OverflowError, OSError):
-        raise argparse.ArgumentTypeError(
-            f"{text[:80]!r} is not a time such as 18:00, 2026-11-23T18:00, 30m or 8h"
-        ) from None
-
-
-def money(text: str) -> float:
-    """Parse a nonnegative amount of money."""
-    return within(text, "an amount of 0 or more", lambda number: 0 <= number < 1e12)
-
-
-def price(text: str) -> tuple[str, float]:
-    """Parse a price such as ``in=0.25``."""
-    name, _, amount = text.partition("=")
-    if name not in ("in", "cached", "out", "hour"):
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not in=X, cached=X, out=X or hour=X")
-    return name, money(amount)
-
-
-class MapOptions(OptionGroup):
-    """The rows and their results, where they run, and how often they are tried."""
-
-    questions: str | None = argument("QUESTIONS", nargs="?")
-    """file with a row per question: JSON lines (- reads them from stdin), CSV or Parquet"""
-    output: str = option("-o", "FILE", required=True)
-    """results file; rows already in it are skipped"""
-
-    row = Section("rows")
-    question: str | None = option("TEXT")
-    """the question of every row: "What failed in {name}?\""""
-    dir_from: str | None = option("FOLDER")
-    """make a row for each folder in FOLDER: {name} and {dir}"""
-    dir: str | None = option("D", type=named)
-    """folder for rows that name none (default: .)"""
-    order: str = option(choices=("input", "done"), default="input")
-    """final order of the results: as in the input, or as they finished"""
-
-    place = Section("where rows run")
-    to: str = option("WHERE", default="local:4")
-    """local:N (N agents on one engine), http://HOST:PORT[,…] (servers), auto or ray://HOST:PORT (a
-    Ray cluster)"""
-    parallel: int | None = option()
-    """concurrent rows per server or engine (default: 4)"""
-    workers: int | None = option()
-    """engines on the cluster (default: as many as fit)"""
-    worker_memory: int | None = option("SIZE", type=nbytes)
-    """memory for each engine on the cluster"""
-    patience: float = option("S", type=seconds, default=60.0)
-    """give up on a server after S seconds without a response"""
-
-    attempt = Section("attempts and limits")
-    attempts: int = option(default=3)
-    """attempts per row before it is set aside"""
-    retry_failed: bool = option()
-    """retry rows that failed or were set aside"""
-    until: float | None = option("TIME", type=until)
-    """start no rows after this time (18:00) or this long (30m, 8h)"""
-    max_cost: float | None = option("X", type=money)
-    """stop starting rows when the total cost would exceed X"""
-    price: list[tuple[str, float]] | None = option("KEY=X", action="append", type=price)
-    """price: in, cached or out per million tokens, hour per hour of a row; repeatable"""
-
-
-class ShownOptions(OptionGroup):
-    """What is shown, and in which form the answers are."""
-
-    title = Section("output")
-    schema: str | None = option("FILE")
-    """answer in JSON that fits the JSON schema in FILE"""
-    quiet: bool = option("-q")
-    """show no progress and no summary"""
-
-
-OPTIONS = (
-    *(MapOptions, engine_options()),
-    # Rows are answered without a person: nobody is asked, and no server of tools is started.
-    AgentOptions.omit("dir", "session", "resume", "mcp").but(
-        mode={
-            "choices": ("read-only", "yes"),
-            "default": "read-only",
-            "help": "calls that do more than read: refuse them, ask before each, or allow them all",
-        },
-    ),
-    SamplingOptions,
-    RecordOptions.only("trace", "redact").but(
-        trace={"help": "trace folder, or off (default: beside the results)"},
-    ),
-    ShownOptions,
-)
-
-
 def run(args: argparse.Namespace, output: Output) -> int:
     """Run the rows; completed ones are in the results, however the run ends."""
-    from dataclasses import asdict
-
-    from ..fleet.api import close_results, open_results, read_price, run_map
-    from ..fleet.dispatch import Limits
-    from ..fleet.mapping import Bounds, poison_path, traces_folder
-
     prices = read_price(dict(args.price or ()))
     if args.max_cost is not None and prices.free:
         raise SettingError("--max-cost needs --price: in=X and out=X per million tokens, or hour=X")
@@ -188,8 +86,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _rows(args: argparse.Namespace) -> list[Row]:
-    from ..fleet.rows import folder_rows, read_rows
-
     if (args.questions is None) == (args.dir_from is None):
         raise SettingError("no rows: give a QUESTIONS file, or --dir-from FOLDER with --question")
     if args.dir_from is None:
@@ -201,7 +97,6 @@ def _rows(args: argparse.Namespace) -> list[Row]:
 
 def _check_folder(args: argparse.Namespace, fleet: Fleet, rows: Sequence[Row]) -> None:
     """Refuse a missing folder before every row fails; a cluster may have its own absolute one."""
-
     folder: str = args.dir or "."
     elsewhere = fleet.target.kind == "ray" and Path(folder).is_absolute()
     used = any(row.dir is None for row in rows) and not elsewhere
@@ -210,10 +105,6 @@ def _check_folder(args: argparse.Namespace, fleet: Fleet, rows: Sequence[Row]) -
 
 
 def _recipe(args: argparse.Namespace) -> Recipe:
-    from ...tools import Policy
-    from ..fleet.answering import Recipe
-    from .conversation import read_schema
-
     if args.policy:
         Policy.load(args.policy, args.mode)  # what is wrong with it is said once, not in each row
     return Recipe(
@@ -239,9 +130,6 @@ def _recipe(args: argparse.Namespace) -> Recipe:
 
 
 def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
-    from ..config import default_model
-    from ..fleet.api import Fleet, parse_target
-
     target = parse_target(args.to, args.parallel)
     if target.kind != "ray" and (args.workers or args.worker_memory):
         raise SettingError(
@@ -296,8 +184,6 @@ class _Progress:
 
 
 def _state(report: MapReport) -> list[str]:
-    from ...traces.timeline import duration
-
     failed = report.failed + report.aside
     return [
         f"{report.rows - report.left:,} of {report.rows:,} rows",
@@ -309,8 +195,6 @@ def _state(report: MapReport) -> list[str]:
 
 
 def _summary(report: MapReport) -> list[str]:
-    from ...traces.timeline import duration
-
     numbers = report.numbers
     prompt, cached = numbers.get("prompt", 0), numbers.get("cached", 0)
     share = f" ({cached / prompt:.0%} cached)" if prompt else ""

@@ -5,8 +5,8 @@
         threads: int | None = option("-t")
         \"""number of threads (default: the physical cores)\"""
 
-A command's module lists its groups in ``OPTIONS``. `inspect` and `dataclasses` are not imported:
-that takes longer than building a parser.
+`verb_options` lists the groups of each verb, and `options` in its package those of its commands.
+`inspect` and `dataclasses` are not imported: that takes longer than building a parser.
 """
 
 from __future__ import annotations

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import EngineError, SettingError
+from ...traces.find import resolve
+from ...traces.reader import Trace
 from ...traces.sanitize import printable
+from ..bench import predictions
+from ..engine.engine import Engine
+from ..engine.engine_timer import EngineTimer
+from ..forward.logits import ROWS
+from ..physics.calibrate import DECODES, calibrated
+from ..physics.calibration import Calibration, busy
+from ..physics.costs import ModelCost
+from ..regimes.blocks import blocks
+from ..regimes.diagram import BOUNDS, Diagram, Picture, Step, diagram, steps
+from ..regimes.facts import experts_touched, kind_of, short_facts
+from ..regimes.html import regimes_page
+from ..regimes.svg import side_by_side, svg
 from .atomic_write import atomic_write, check_outputs
 from .load_engine import (
-    DEFAULT_MODEL,
-    MODEL,
-    EngineOptions,
     load_engine,
-    named,
 )
-from .option_groups import OptionGroup, argument, option
 from .output import Output
 from .tables import BUSY
 from .traces import default_folder
-
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
-    from ..physics.calibration import Calibration
-    from ..physics.costs import ModelCost
-    from ..regimes.diagram import Diagram, Picture, Step
 
 _STYLES = {
     "compute": "black on #ee7f2d",
@@ -41,27 +45,6 @@ _ONE_REGION = 0.95  # share of the plane; on a quiet machine no model has one re
 _COLUMNS = 100  # of the terminal's picture, at most
 _LEAST_CONTEXT = 3  # two sizes of phases and two lengths of the cache make a plane
 _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of --measure
-
-
-class RegimesOptions(OptionGroup):
-    """The model, and what is drawn."""
-
-    model: str | None = argument("MODEL", f"{MODEL} ({DEFAULT_MODEL})", nargs="?", type=named)
-    run: str | None = option("TRACE")
-    """draw this recorded run on the diagram"""
-    batch: list[int] | None = option("B,…")
-    """also draw the diagram for B sequences per pass: how the memory-bound region shrinks"""
-    beside: list[str] | None = option("MODEL", nargs="+")
-    """draw the diagrams of these models side by side in one .svg"""
-    output: str | None = option("-o", "FILE")
-    """write the diagram to an .svg or .html file"""
-    measure: bool = option()
-    """time some points and draw them too"""
-    recalibrate: bool = option()
-    """measure the kernels again instead of using the saved calibration"""
-
-
-OPTIONS = (RegimesOptions, EngineOptions.only("threads", "target", "kv", "context"))
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -101,12 +84,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _drawing(pictures: Sequence[Picture], kind: str) -> str:
     """Return the SVG or HTML text of the file."""
-    from dataclasses import replace
-
-    from ..regimes.facts import kind_of, short_facts
-    from ..regimes.html import regimes_page
-    from ..regimes.svg import side_by_side, svg
-
     if len(pictures) == 1:
         return svg(pictures[0]) if kind == "svg" else regimes_page(pictures[0])
     names: list[str] = []
@@ -138,10 +115,6 @@ def _kind(name: str | None) -> str:
 
 def _steps(name: str | None) -> tuple[str, list[Step]]:
     """Return the model of a trace's last run, and the steps of the run to draw."""
-    from ...traces.find import resolve
-    from ...traces.reader import Trace
-    from ..regimes.diagram import steps
-
     if name is None:
         return "", []
     trace = Trace.load(resolve(name, default_folder()))
@@ -155,12 +128,6 @@ def _steps(name: str | None) -> tuple[str, list[Step]]:
 def _picture(
     args: argparse.Namespace, output: Output, engine: Engine, path: list[Step]
 ) -> tuple[Picture, Calibration]:
-    from ..bench import predictions
-    from ..engine.engine_timer import EngineTimer
-    from ..physics.calibrate import DECODES, calibrated
-    from ..physics.calibration import busy
-    from ..regimes.diagram import Picture, diagram
-
     found = calibrated(EngineTimer(engine), recalibrate=args.recalibrate)
     drawn = diagram(engine.loaded.cost, found, engine.context)
     if busy(found, engine.machine) or drawn.largest() > _ONE_REGION:
@@ -191,9 +158,6 @@ def _batches(sizes: Iterable[int], engine: Engine, found: Calibration) -> list[D
     Raises:
         SettingError: a pass does not hold so many.
     """
-    from ..forward.logits import ROWS
-    from ..regimes.diagram import diagram
-
     if bad := [size for size in sizes if not 1 <= size <= ROWS]:
         raise SettingError(f"a batch has 1 to {ROWS} sequences, not {bad[0]}")
     return [diagram(engine.loaded.cost, found, engine.context, size) for size in sizes]
@@ -203,8 +167,6 @@ def _show(output: Output, picture: Picture) -> None:
     """Print the picture as blocks, and a legend."""
     if output.as_json:
         return
-    from ..regimes.blocks import blocks
-
     width = min(_COLUMNS, output.console.width) if output.on_terminal else _COLUMNS
     output.line(picture.title, "bold")
     for note in picture.notes:
@@ -254,8 +216,6 @@ def _by_batch(batches: Sequence[Diagram], cost: ModelCost | None) -> Iterator[st
     It also shows, for a decode step, the experts that a layer reads for all sequences, and their
     states.
     """
-    from ..regimes.facts import experts_touched
-
     if batches:
         yield "sequences   memory  compute  dispatch   decode, all of them"
     for d in batches:
@@ -279,11 +239,6 @@ def _grid(d: Diagram) -> dict[str, Any]:
 
 def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
     """Return the grid and the lines as numbers, for ``--json``."""
-    from dataclasses import asdict
-
-    from ..regimes.diagram import BOUNDS
-    from ..regimes.facts import experts_touched
-
     d, cost = picture.diagram, picture.cost
     return {
         "title": printable(picture.title),

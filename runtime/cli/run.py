@@ -5,50 +5,29 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .agent_options import AGENT_OPTIONS
+from .attaching import question_of, with_attachments
+from .conversation import (
+    begin,
+    exit_status,
+    follow,
+    keep,
+    opened,
+    resume,
+    show_statistics,
+    trace_name,
+)
 from .exit_codes import Exit, as_flags
 from .load_engine import load_model
-from .option_groups import OptionGroup, Section, argument, option
 from .output import Output
+from .suggesting import suggest_model
 from .traces import trace_json
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent, RunResult
 
 
-class RunOptions(OptionGroup):
-    """What is asked and shown, and in which form the answer is."""
-
-    question: str = argument("QUESTION")
-    """the question; - reads it from stdin. Piped text and files named as @PATH are attached to
-    it"""
-
-    shown = Section("output")
-    schema: str | None = option("FILE")
-    """answer in JSON that fits the JSON schema in FILE"""
-    show_phases: bool = option()
-    """show each phase as it ends, and regime changes"""
-    show_prompt: bool = option()
-    """show the prompt as the model would read it, and run nothing"""
-
-
-OPTIONS = (*AGENT_OPTIONS, RunOptions)
-
-
 def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
-    from .attaching import question_of, with_attachments
-    from .conversation import (
-        begin,
-        exit_status,
-        keep,
-        opened,
-        resume,
-        show_statistics,
-        trace_name,
-    )
-    from .suggesting import suggest_model
-
     question = question_of(args.question)
     if args.show_prompt:
         args.trace = False
@@ -93,8 +72,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _watch(agent: Agent, question: str, output: Output, args: argparse.Namespace) -> RunResult:
     """Show the run's events; with --show-phases also its phases and their summary."""
-    from .conversation import follow
-
     events = agent.stream(question)
     if not args.show_phases or args.quiet:
         return follow(events, output, quiet=args.quiet)

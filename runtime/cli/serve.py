@@ -4,109 +4,28 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...arguments import read_text
 from ...errors import SettingError
-from .agent_options import AgentOptions, harness_given, trace
-from .arguments import whole
+from ..config import default_model
+from ..engine.engine import Engine, resolve_model
+from ..gguf.open import open_gguf
+from ..models import architecture_of
+from ..serve.settings import KEEP_ALIVE_S, PORT, Limits, ServerSettings, parse_keep_alive
+from .agent_options import harness_given
 from .exit_codes import Exit
-from .load_engine import DEFAULT_MODEL, engine_options, load_calibrated, model_path, nbytes
-from .option_groups import OptionGroup, Section, option
+from .load_engine import load_calibrated, model_path
 from .options import apply_config
 from .output import Output
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..engine.engine import Engine
-
-
 _MOST_TEXT = 1 << 20  # bytes of a file of keys, and of a system prompt
-
-
-def _port(text: str) -> int:
-    return whole(text, "a port from 0 to 65535", lambda number: number < 2**16)
-
-
-def _nbytes_or_none(text: str) -> int:
-    """Parse a size; return 0 for ``off``."""
-    return 0 if text == "off" else nbytes(text)
-
-
-class ServeOptions(OptionGroup):
-    """What is served, where and to whom, and what is recorded."""
-
-    served = Section("served models")
-    alias: list[str] | None = option("NAME=MODEL")
-    """another name for a served model or agent; repeatable"""
-    default_model: str | None = option("NAME")
-    """the served model that answers requests that name none or an unknown one (default: the first;
-    with several models, unknown names are refused)"""
-    keep_alive: str | None = option("TIME")
-    """unload a model after this time without a request, e.g. 30m, 2h, forever (default: 30m)"""
-    memory: int | None = option("SIZE", type=nbytes)
-    """memory for the weights of all loaded models together; one model is always loaded (default:
-    what is free at startup)"""
-    pooling: str | None = option(choices=("none", "mean", "cls", "last"))
-    """how to pool token states into embeddings (default: as the model file says)"""
-    agents: list[str] = option("DIR", nargs="+", default=())
-    """offer an agent for each folder, as the model agent:NAME"""
-
-    reached = Section("address and access")
-    host: str = option("HOST", default="127.0.0.1")
-    """address to listen on"""
-    port: int | None = option("N", type=_port)
-    """port to listen on (default: 11435)"""
-    api_key: list[str] | None = option("KEY")
-    """require this API key; repeatable"""
-    api_key_file: str | None = option("FILE")
-    """file of API keys, one per line, as KEY or NAME KEY; keeps keys out of the process list"""
-    operator_key_file: str | None = option("FILE")
-    """file of operator keys, one per line; then only these open /metrics and the status page's
-    data"""
-    public_prefix: list[str] | None = option("FILE")
-    """file with a system prompt whose cached prefix all keys share; repeatable"""
-    allow_host: list[str] | None = option("NAME")
-    """accept requests for this host name too; repeatable"""
-    allow_origin: list[str] | None = option("URL")
-    """accept requests from web pages at this origin; repeatable"""
-
-    limits = Section("load")
-    parallel: int = option(default=32)
-    """maximum number of concurrent requests"""
-    queue: int = option(default=256)
-    """maximum number of queued requests"""
-    keep_responses: int = option("SIZE", type=_nbytes_or_none, default=64 << 20)
-    """memory per key for responses that previous_response_id can name; off keeps none (default:
-    64MB)"""
-
-    recorded = Section("trace")
-    trace: str | bool | None = option("WHERE", type=trace)
-    """trace folder, or off (default: served, in the state folder)"""
-    trace_requests: str = option(choices=("errors", "all"), default="errors")
-    """which requests to trace"""
-    trace_limit: int = option("SIZE", type=nbytes, default=10**9)
-    """maximum size of that folder; the oldest traces are removed (default: 1GB)"""
-    otlp: str | None = option("URL")
-    """send request spans to this OTLP endpoint, such as http://127.0.0.1:4318/v1/traces"""
-    otlp_metrics: str | None = option("URL")
-    """send request metrics to this OTLP endpoint, such as http://127.0.0.1:4318/v1/metrics"""
-    otlp_content: bool = option()
-    """include questions and answers in the spans"""
-
-
-OPTIONS = (
-    engine_options(f"{DEFAULT_MODEL}; repeatable, also as NAME=MODEL", several=True),
-    *(ServeOptions, AgentOptions.only("harness", "grounded")),
-)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Serve until a signal arrives."""
     from ..serve.app.run import serve
-    from ..serve.settings import KEEP_ALIVE_S, PORT, Limits, ServerSettings, parse_keep_alive
 
     apply_config(args, "threads", "kv")
     keys = dict.fromkeys(args.api_key or (), "") | _keys(args.api_key_file)
@@ -160,11 +79,6 @@ def named_models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
         SettingError: two have the same name.
         ModelError: there is no such model.
     """
-    from ..config import default_model
-    from ..engine.engine import resolve_model
-    from ..gguf.open import open_gguf
-    from ..models import architecture_of
-
     models: dict[str, str] = {}
     for text in given or [default_model().value]:
         found = re.fullmatch(r"([\w.:-]+)=(.+)", text)

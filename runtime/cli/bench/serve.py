@@ -43,7 +43,6 @@ def _check(args: argparse.Namespace) -> None:
     Raises:
         SettingError: one was given.
     """
-
     if args.url is not None:
         refused, own = ("in_process", *_OF_SERVER, *EngineOptions.options), "--url"
         why = "a running server has its own model and settings"

@@ -50,7 +50,6 @@ SEED = 1000  # of their texts, which are not those that are measured
 
 def run(args: argparse.Namespace, output: Output) -> None:
     """Measure, simulate, print the results and write them."""
-
     check_outputs(args.html, args.svg)
     if args.learn:
         return _learn(args, output)
