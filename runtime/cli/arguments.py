@@ -274,14 +274,11 @@ class Commands(argparse._SubParsersAction):
         command = self.add_parser(name, description=f"{summary[:1].upper()}{summary[1:]}.")
         command.set_defaults(json=False, runner=runner)
         if groups is None:
-            from .verb_options import OPTIONS
-
-            if name in OPTIONS:
-                groups = OPTIONS[name]
-            else:
-                import_module(f".{runner}", __package__).add_options(command)
-                groups, json = (), False  # its commands have both
-        for group in groups:
+            groups = import_module(".verb_options", __package__).OPTIONS.get(name)
+        if groups is None:
+            import_module(f".{runner}", __package__).add_options(command)
+            json = False  # its commands have it
+        for group in groups or ():
             group.add_to(command)
         if json:
             group_of(command, "output").add_argument(
