@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from triplepoint.errors import SettingError
 from triplepoint.runtime.cli.bench.options import (
-    add_common_options,
-    add_tests_option,
+    Tests,
+    common_options,
     form_of,
     tests,
 )
@@ -42,8 +42,9 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         help="settings to fix: threads, chunk, kv_split, spin, pages, tile, max_single_tile "
         "(default: all but the last two)",
     )
-    add_common_options(bench)
-    add_tests_option(bench, " (default: decodes and prefills of all sizes)")
+    text = "tests by name, such as pp36,tg32@1024 (default: decodes and prefills of all sizes)"
+    for group in (*common_options(), Tests.but(tests={"help": text})):
+        group.add_to(bench)
     bench.add_argument("--workload", metavar="TRACE", help="also time this trace's phases")
 
 

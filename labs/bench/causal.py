@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from triplepoint.runtime.cli.bench.options import BUSY, add_depth_option, form_of
-from triplepoint.runtime.cli.load_engine import add_engine_options, load_engine
-from triplepoint.runtime.cli.options import add_format_option, add_numbers
+from triplepoint.runtime.cli.arguments import numbers
+from triplepoint.runtime.cli.bench.options import BenchFormat, Depths, form_of
+from triplepoint.runtime.cli.load_engine import engine_options, load_engine
+from triplepoint.runtime.cli.option_groups import OptionGroup, argument
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.tables import Column, show_each
+from triplepoint.runtime.cli.tables import BUSY, Column, show_each
 
 from .command import DEPTHS, fitting, run_command
 
@@ -40,13 +41,20 @@ _COLUMNS: Sequence[Column[Point]] = (
 )
 
 
+class Passes(OptionGroup):
+    """The passes."""
+
+    causal: list[int] = argument(
+        "N,…", nargs="?", type=numbers, default=[1, 2, 4, 8, 16, 64, 256, 1024, 4096]
+    )
+    """tokens per pass"""
+
+
 def add_options(bench: argparse.ArgumentParser) -> None:
     """Add the options: passes and model."""
-    sizes = [1, 2, 4, 8, 16, 64, 256, 1024, 4096]
-    add_numbers(bench, "causal", nargs="?", default=sizes, help="tokens per pass")
-    add_engine_options(bench, context=False)
-    add_depth_option(bench, DEPTHS)
-    add_format_option(bench, "md", "csv")
+    depths = Depths.but(n_depth={"default": DEPTHS})
+    for group in (Passes, engine_options(context=False), depths, BenchFormat):
+        group.add_to(bench)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

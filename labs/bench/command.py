@@ -8,9 +8,9 @@ from typing import Any
 
 from triplepoint.errors import SettingError, TriplepointError
 from triplepoint.runtime.cli.arguments import OneLineParser
-from triplepoint.runtime.cli.bench.options import add_repetitions_option
+from triplepoint.runtime.cli.bench.options import Repetitions
 from triplepoint.runtime.cli.exit_codes import Exit, explain
-from triplepoint.runtime.cli.load_engine import add_engine_options, load_engine
+from triplepoint.runtime.cli.load_engine import engine_options, load_engine
 from triplepoint.runtime.cli.output import Output, log_shown
 from triplepoint.runtime.engine.engine import Engine
 
@@ -44,8 +44,8 @@ def run_report(name: str, measure: Callable[[Engine, int], Report]) -> int:
     """Run a bench that has only the options of an engine and the number of repetitions."""
 
     def add_options(parser: argparse.ArgumentParser) -> None:
-        add_engine_options(parser, context=False)
-        add_repetitions_option(parser)
+        engine_options(context=False).add_to(parser)
+        Repetitions.add_to(parser)
 
     def run(args: argparse.Namespace, output: Output) -> int:
         with load_engine(args, output) as engine:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from triplepoint import interrupts
 from triplepoint.errors import SettingError
-from triplepoint.runtime.cli.bench.options import add_common_options, form_of
+from triplepoint.runtime.cli.arguments import positive
+from triplepoint.runtime.cli.bench.options import common_options, form_of
 from triplepoint.runtime.cli.load_engine import load_engine
-from triplepoint.runtime.cli.options import add_number
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, Row, between, percent, rate, show
 from triplepoint.runtime.engine.passes.shared_pass import Forecasts
@@ -138,8 +138,9 @@ def _round(engine: Engine, found: Beside, session: Session, ids: Sequence[int]) 
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """Add the options: the prompt's length and the model."""
-    add_number(bench, "prompt", help="prompt length in tokens")
-    add_common_options(bench)
+    bench.add_argument("prompt", type=positive, metavar="N", help="prompt length in tokens")
+    for group in common_options():
+        group.add_to(bench)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

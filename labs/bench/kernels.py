@@ -6,8 +6,8 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from triplepoint.runtime.cli.bench.options import add_repetitions_option, form_of
-from triplepoint.runtime.cli.options import add_format_option, add_threads_option
+from triplepoint.runtime.cli.bench.options import BenchFormat, Repetitions, form_of
+from triplepoint.runtime.cli.make.options import ConversionOptions
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, limits_of, notes, percent, rate, show_each
 
@@ -27,14 +27,14 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         metavar="NAME,…",
         help="gemm, experts, attention, prepare, rope, argmax (default: all)",
     )
-    add_threads_option(bench)
+    ConversionOptions.only("threads").add_to(bench)
     bench.add_argument(
         "--target",
         metavar="T",
         help="CPU target, e.g. avx2, or all that run here (default: the best)",
     )
-    add_repetitions_option(bench)
-    add_format_option(bench, "md", "csv")
+    Repetitions.add_to(bench)
+    BenchFormat.add_to(bench)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

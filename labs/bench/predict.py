@@ -6,16 +6,12 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from triplepoint.runtime.cli.bench.options import (
-    BUSY,
-    add_common_options,
-    add_depth_option,
-    form_of,
-)
+from triplepoint.runtime.cli.arguments import numbers
+from triplepoint.runtime.cli.bench.options import Depths, common_options, form_of
 from triplepoint.runtime.cli.load_engine import load_engine
-from triplepoint.runtime.cli.options import add_numbers
+from triplepoint.runtime.cli.option_groups import OptionGroup, argument
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.tables import Column, rate, show_each
+from triplepoint.runtime.cli.tables import BUSY, Column, rate, show_each
 
 from .command import DEPTHS, fitting, run_command
 
@@ -38,12 +34,19 @@ _COLUMNS: Sequence[Column[Checked]] = (
 )
 
 
+class Phases(OptionGroup):
+    """The phases."""
+
+    predict: list[int] = argument(
+        "N,…", nargs="?", type=numbers, default=[1, 4, 16, 64, 256, 1024, 4096]
+    )
+    """tokens per phase"""
+
+
 def add_options(bench: argparse.ArgumentParser) -> None:
     """Add the options: phases and model."""
-    sizes = [1, 4, 16, 64, 256, 1024, 4096]
-    add_numbers(bench, "predict", nargs="?", default=sizes, help="tokens per phase")
-    add_common_options(bench)
-    add_depth_option(bench, DEPTHS)
+    for group in (Phases, *common_options(), Depths.but(n_depth={"default": DEPTHS})):
+        group.add_to(bench)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from triplepoint.errors import SettingError
-from triplepoint.runtime.cli.bench.options import add_common_options, form_of
+from triplepoint.runtime.cli.bench.options import common_options, form_of
 from triplepoint.runtime.cli.load_engine import choose_model, load_engine
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import Column, Row, rate, show
@@ -43,7 +43,8 @@ _UNDER = {
 def add_options(bench: argparse.ArgumentParser) -> None:
     """Add the options: the swept quantity and the model."""
     bench.add_argument("sweep", choices=tuple(_FIRST), help="quantity to vary")
-    add_common_options(bench)
+    for group in common_options():
+        group.add_to(bench)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

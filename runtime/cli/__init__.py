@@ -1,4 +1,7 @@
-"""The command line: a module for each verb of ``triplepoint``, a package for one with commands."""
+"""The command line: a module for each verb of ``triplepoint``, a package for one with commands.
+
+The function that runs a command returns its exit status; None: it is done.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = Output(as_json=args.json)
     try:
         with log_shown(output, quiet=getattr(args, "quiet", False)):
-            return import_module(f".{args.module}", __name__).run(args, output)
+            run = args.runner
+            if isinstance(run, str):
+                run = import_module(f".{run}", __name__).run
+            return run(args, output) or Exit.OK
     except KeyboardInterrupt as error:
         _fail(output, Exit.INTERRUPTED, output.interruption)
         return error.args[0] if error.args else Exit.INTERRUPTED  # of a signal: `__main__`

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ToolError
 from ...traces.sanitize import printable
-from .arguments import group_of
-from .load_engine import DEFAULT_MODEL, add_engine_options, named
-from .options import add_file, add_number, add_on_off, add_switch, seconds
+from .load_engine import DEFAULT_MODEL, engine_options, named
+from .option_groups import OptionGroup, Section, option
+from .options import on_off, seconds
 from .output import Output, read_answer
-from .sampling_options import add_sampling_options
+from .sampling_options import SamplingOptions
 
 if TYPE_CHECKING:
     from ...tools import PermissionRequest, Policy, Tool, Workspace
@@ -25,98 +25,9 @@ _MOST_SHOWN = 4000  # characters of a preview
 _MOST_SCOPE = 200  # of what "always" would be for
 
 
-def add_agent_options(verb: argparse.ArgumentParser) -> None:
-    """Add all options of an agent, including those of its model."""
-    add_engine_options(verb, model=f"or the http:// URL of a server; {DEFAULT_MODEL}")
-    group = group_of(verb, "conversation")
-    # Of a session that goes on, folder and model are those that it had: `opened` sees to both.
-    group.add_argument(
-        "--dir", type=named, metavar="D", help="folder that the tools may read (default: .)"
-    )
-    kept = group.add_mutually_exclusive_group()
-    kept.add_argument(
-        "--session",
-        type=session,
-        metavar="NAME",
-        help="save the conversation under NAME, or continue it",
-    )
-    kept.add_argument(
-        "--continue", dest="resume", action="store_true", help="continue the last session"
-    )
-    add_limit_options(verb)
-    add_reply_options(verb)
-    add_tool_options(verb)
-    add_sampling_options(verb)
-    trace = group_of(verb, "trace")
-    add_trace_option(trace, "file, or off (default: a new one in the state folder)")
-    add_switch(trace, "--profile", help="record the time of each layer in the trace")
-    beside = group_of(verb, "output").add_mutually_exclusive_group()
-    add_switch(beside, "-v", "--verbose", help="print the table of phases after each answer")
-    add_switch(beside, "-q", "--quiet", help="print only the answer, without statistics")
-
-
-def add_trace_option(group: argparse._ActionsContainer, where: str) -> None:
-    """Add the options for where traces are written and whether they contain text."""
-    group.add_argument("--trace", type=trace, metavar="WHERE", help=f"trace {where}")
-    add_switch(group, "--redact", help="leave text and token ids out of the trace")
-
-
 def trace(text: str) -> str | bool:
     """Parse where a trace is written; return False for ``off``."""
     return False if text == "off" else text
-
-
-def add_limit_options(verb: argparse.ArgumentParser) -> None:
-    """Add the limits on the work that an agent does for an answer."""
-    group = group_of(verb, "agent")
-    add_number(group, "--max-steps", help="maximum number of model calls (default: 25; nano: 8)")
-    add_number(
-        group,
-        "--max-tokens",
-        help="maximum number of generated tokens (default: 4,096 per reply; nano: 1,024)",
-    )
-    group.add_argument(
-        "--timeout", type=seconds, metavar="S", help="stop after S seconds (default: no limit)"
-    )
-
-
-def add_reply_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options for thinking, compaction of a full context and repetition."""
-    group = group_of(verb, "agent")
-    group.add_argument(
-        "--think",
-        type=thinking,
-        default={},
-        metavar="HOW",
-        help="think before answering: on, off, or for at most N tokens or Ns seconds (default: "
-        "the model decides)",
-    )
-    add_switch(group, "--auto-compact", help="remove old tool results when the context is full")
-    add_on_off(
-        group,
-        "--repetition-stop",
-        default=True,
-        help="stop a reply that only repeats itself, before its token limit",
-    )
-    add_harness_options(verb)
-
-
-def add_harness_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options of the harness around an agent's model."""
-    group = group_of(verb, "agent")
-    group.add_argument(
-        "--harness",
-        type=harness_setting,
-        action="append",
-        metavar="NAME=VALUE",
-        help="what is done around the model: off for nothing, or a setting such as evidence=off or "
-        "evidence_tokens=3000 (default: on, except for models trained without it and on servers)",
-    )
-    add_switch(
-        group,
-        "--grounded",
-        help="do not take an answer with a fact that no line says: ask once more, else not found",
-    )
 
 
 def thinking(text: str) -> dict[str, Any]:
@@ -144,15 +55,6 @@ def harness_setting(text: str) -> tuple[str, bool | int]:
     return name.strip(), int(value)
 
 
-def harness_given(settings: list[tuple[str, bool | int]] | None) -> dict[str, object] | bool | None:
-    """Return the ``harness`` argument of `Agent` from parsed settings; None without any."""
-    if not settings:
-        return None
-    named: dict[str, object] = {name: value for name, value in settings if name}
-    whole = [bool(value) for name, value in settings if not name]
-    return named if named and all(whole) else whole[-1] if whole else named
-
-
 def session(text: str) -> str:
     """Validate a name for a session."""
     from ..agent.session_store import no_name
@@ -160,38 +62,6 @@ def session(text: str) -> str:
     if problem := no_name(text):
         raise argparse.ArgumentTypeError(problem)
     return text
-
-
-# --- tools, and what they may do
-
-
-def add_tool_options(verb: argparse.ArgumentParser, *, session: bool = True) -> None:
-    """Add the options that select tools and limit what they may do.
-
-    session: whether the verb holds a conversation, which can ask the user and start MCP servers;
-        else tools may only read.
-    """
-    group = group_of(verb, "tools")
-    group.add_argument(
-        "--tools",
-        type=group_names,
-        metavar="GROUP,…",
-        help="tools to add to list_dir, read_file and search: find, edit, net, exec, all or none "
-        "(default: none)",
-    )
-    group.add_argument(
-        "--mode",
-        choices=("read-only", "ask", "yes") if session else ("read-only", "yes"),
-        default=None if session else "read-only",
-        help="calls that do more than read: refuse them, ask before each, or allow them all "
-        + ("(default: ask on a terminal)" if session else "(default: read-only)"),
-    )
-    add_file(group, "--policy", help="TOML file of allow/deny/ask rules, applied first")
-    if session:
-        add_file(group, "--mcp", help="JSON file of MCP servers whose tools to add")
-    add_switch(
-        group, "--allow-private-network", help="let fetch_url reach private and local addresses"
-    )
 
 
 def group_names(text: str) -> list[str]:
@@ -206,6 +76,94 @@ def group_names(text: str) -> list[str]:
             known = ", ".join(known)
             raise argparse.ArgumentTypeError(f"no such tool group: {name!r}; choose from {known}")
     return list(GROUPS) if "all" in names else [name for name in GROUPS if name in names]
+
+
+class AgentOptions(OptionGroup):
+    """What a conversation is about and whether it is kept; how an agent answers and what it may do.
+
+    Of a session that goes on, folder and model are those that it had: `opened` sees to both.
+    """
+
+    title = Section("conversation")
+    dir: str | None = option("D", type=named)
+    """folder that the tools may read (default: .)"""
+    session: str | None = option("NAME", type=session, one_of="session")
+    """save the conversation under NAME, or continue it"""
+    resume: bool = option("--continue", one_of="session")
+    """continue the last session"""
+
+    answering = Section("agent")
+    max_steps: int | None = option()
+    """maximum number of model calls (default: 25; nano: 8)"""
+    max_tokens: int | None = option()
+    """maximum number of generated tokens (default: 4,096 per reply; nano: 1,024)"""
+    timeout: float | None = option("S", type=seconds)
+    """stop after S seconds (default: no limit)"""
+    think: dict[str, Any] = option("HOW", type=thinking, default={})
+    """think before answering: on, off, or for at most N tokens or Ns seconds (default: the model
+    decides)"""
+    auto_compact: bool = option()
+    """remove old tool results when the context is full"""
+    repetition_stop: bool = option("{on,off}", type=on_off, default=True)
+    """stop a reply that only repeats itself, before its token limit"""
+    harness: list[tuple[str, bool | int]] | None = option(
+        "NAME=VALUE", action="append", type=harness_setting
+    )
+    """what is done around the model: off for nothing, or a setting such as evidence=off or
+    evidence_tokens=3000 (default: on, except for models trained without it and on servers)"""
+    grounded: bool = option()
+    """do not take an answer with a fact that no line says: ask once more, else not found"""
+
+    acting = Section("tools")
+    tools: list[str] | None = option("GROUP,…", type=group_names)
+    """tools to add to list_dir, read_file and search: find, edit, net, exec, all or none (default:
+    none)"""
+    mode: str | None = option(choices=("read-only", "ask", "yes"))
+    """calls that do more than read: refuse them, ask before each, or allow them all (default: ask
+    on a terminal)"""
+    policy: str | None = option("FILE")
+    """TOML file of allow/deny/ask rules, applied first"""
+    mcp: str | None = option("FILE")
+    """JSON file of MCP servers whose tools to add"""
+    allow_private_network: bool = option()
+    """let fetch_url reach private and local addresses"""
+
+
+class RecordOptions(OptionGroup):
+    """What is recorded of an agent's work, and what is printed."""
+
+    recorded = Section("trace")
+    trace: str | bool | None = option("WHERE", type=trace)
+    """trace file, or off (default: a new one in the state folder)"""
+    redact: bool = option()
+    """leave text and token ids out of the trace"""
+    profile: bool = option()
+    """record the time of each layer in the trace"""
+
+    printed = Section("output")
+    verbose: bool = option("-v", one_of="verbosity")
+    """print the table of phases after each answer"""
+    quiet: bool = option("-q", one_of="verbosity")
+    """print only the answer, without statistics"""
+
+
+AGENT_OPTIONS = (
+    engine_options(f"or the http:// URL of a server; {DEFAULT_MODEL}"),
+    *(AgentOptions, SamplingOptions, RecordOptions),
+)
+"""All options of an agent that answers here, including those of its model."""
+
+
+def harness_given(settings: list[tuple[str, bool | int]] | None) -> dict[str, object] | bool | None:
+    """Return the ``harness`` argument of `Agent` from parsed settings; None without any."""
+    if not settings:
+        return None
+    named: dict[str, object] = {name: value for name, value in settings if name}
+    whole = [bool(value) for name, value in settings if not name]
+    return named if named and all(whole) else whole[-1] if whole else named
+
+
+# --- tools, and what they may do
 
 
 def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[Tool[..., Any]]:
@@ -231,9 +189,8 @@ def policy_of(args: argparse.Namespace, output: Output) -> Policy:
     """Build the policy: the rules of the file, then the mode. It asks only on a terminal."""
     from ...tools import Policy
 
-    there = sys.stdin.isatty() and sys.stderr.isatty() and not args.json
-    mode: Mode = args.mode or ("ask" if there else "read-only")
-    ask = _Asker(output) if there else None
+    mode: Mode = args.mode or ("ask" if output.can_ask else "read-only")
+    ask = _Asker(output) if output.can_ask else None
     if args.policy is None:
         return Policy(mode, ask=ask)
     return Policy.load(args.policy, mode, ask)

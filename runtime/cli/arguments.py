@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
@@ -44,8 +44,6 @@ VERBS = {
     "completion": "print a script that completes commands, options and files in bash, zsh or fish",
 }
 """The verbs, each with a module or package of its name, in the order of the help."""
-_WITHOUT_JSON = ("completion", "session", "trace", "models", "make", "plan", "bench", "doctor")
-"""Verbs with no output of their own as JSON; their commands have it."""
 
 SHORT = {name: ("models", name) for name in ("pull", "ls", "show", "rm", "use")}
 """Words of their own that are short for a command of a verb."""
@@ -106,6 +104,16 @@ class OneLineParser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, allow_abbrev=False, **kwargs)
+
+    def explain(self) -> None:
+        """Fill in the help of declared options, which is read from their source: only if needed."""
+        for action in self._actions:
+            if declared := getattr(action, "declared", None):
+                action.help = declared.text()
+
+    def format_help(self) -> str:
+        self.explain()
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """End with status 2."""
@@ -204,6 +212,10 @@ class OneLineParser(argparse.ArgumentParser):
         raise argparse.ArgumentError(None, f"no such {what.lower()}: {value!r}; {hint}")
 
 
+Runner = str | Callable[..., int | None]
+"""What runs a command: a function, or a module below this package that has a `run`."""
+
+
 class Commands(argparse._SubParsersAction):
     """Verbs, or the commands of one; a declared command's parser is built when it is chosen.
 
@@ -219,7 +231,7 @@ class Commands(argparse._SubParsersAction):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._declared: dict[str, tuple[str, str, bool]] = {}
+        self._declared: dict[str, tuple[str, Runner, Any, bool]] = {}
 
     def in_full(self, words: list[str]) -> list[str]:
         """Expand a shortcut, or insert the default command where none is named."""
@@ -231,16 +243,24 @@ class Commands(argparse._SubParsersAction):
         is_word = first and not first.startswith("-")
         return words if is_word and not self.is_open else [self.fallback, *words]
 
-    def declare(self, name: str, summary: str, module: str, *, json: bool = True) -> None:
-        """Declare a command; `module`, below this package, defines its options and runs it."""
+    def declare(
+        self, name: str, summary: str, runner: Runner, groups: Any = None, *, json: bool = True
+    ) -> None:
+        """Declare a command.
+
+        Args:
+            runner: see `Runner`.
+            groups: its options; None: those of the verb, which may have commands instead.
+        """
         self._choices_actions.append(self._ChoicesPseudoAction(name, (), summary))
         self._name_parser_map[name] = None
-        self._declared[name] = summary, module, json
+        self._declared[name] = summary, runner, groups, json
 
-    def add(self, name: str, summary: str, *, json: bool = True) -> argparse.ArgumentParser:
-        """Add a command at once and return its parser, for options."""
-        command = self.add_parser(name, help=summary, description=_sentence(summary))
-        return _with_json(command, json)
+    def add(self, run: Callable[..., int | None], *groups: Any, json: bool = True) -> None:
+        """Declare a command by its function, whose docstring begins with the summary."""
+        sentence = (run.__doc__ or "").partition("\n")[0]
+        summary = f"{sentence[:1].lower()}{sentence[1:].removesuffix('.')}"
+        self.declare(run.__name__, summary, run, groups, json=json)
 
     def add_alias(self, word: str, command: argparse.ArgumentParser, summary: str) -> None:
         """Let a word select a command that is another verb's."""
@@ -249,19 +269,30 @@ class Commands(argparse._SubParsersAction):
 
     def make(self, name: str) -> argparse.ArgumentParser:
         """Build the parser of a declared command."""
-        summary, file, json = self._declared.pop(name)
+        summary, runner, groups, json = self._declared.pop(name)
         del self._name_parser_map[name]
-        command = self.add_parser(name, description=_sentence(summary))
-        command.set_defaults(json=False, module=file)
-        module = import_module(f".{file}", __package__)
-        if hasattr(module, "add_options"):
-            module.add_options(command)
-        return _with_json(command, json)
+        command = self.add_parser(name, description=f"{summary[:1].upper()}{summary[1:]}.")
+        command.set_defaults(json=False, runner=runner)
+        if groups is None:
+            groups = import_module(".verb_options", __package__).OPTIONS.get(name)
+        if groups is None:
+            import_module(f".{runner}", __package__).add_options(command)
+            json = False  # its commands have it
+        for group in groups or ():
+            group.add_to(command)
+        if json:
+            group_of(command, "output").add_argument(
+                "--json", action="store_true", help="print one JSON object instead of text"
+            )
+        return command
 
     def make_all(self) -> None:
         """Build the parsers of all declared commands, and of their commands."""
         for name in list(self._declared):
-            for action in self.make(name)._actions:
+            self.make(name)
+        for parser in self.choices.values():
+            parser.explain()
+            for action in parser._actions:
                 if isinstance(action, Commands):
                     action.make_all()
 
@@ -281,19 +312,6 @@ class Commands(argparse._SubParsersAction):
         if values[0] in self._declared:
             self.make(values[0])
         super().__call__(parser, namespace, values, option_string)
-
-
-def _sentence(summary: str) -> str:
-    return f"{summary[0].upper()}{summary[1:]}."
-
-
-def _with_json(command: argparse.ArgumentParser, json: bool) -> argparse.ArgumentParser:
-    command.set_defaults(json=False)
-    if json:
-        group_of(command, "output").add_argument(
-            "--json", action="store_true", help="print one JSON object instead of text"
-        )
-    return command
 
 
 def group_of(parser: argparse.ArgumentParser, title: str, about: str | None = None) -> Any:
@@ -322,7 +340,7 @@ def build_parser(*, whole: bool = False) -> argparse.ArgumentParser:
     verbs = add_commands(parser, "verb", required=False)
     verbs.short = SHORT
     for name, summary in VERBS.items():
-        verbs.declare(name, summary, name, json=name not in _WITHOUT_JSON)
+        verbs.declare(name, summary, name, json=name != "completion")
     if whole:
         verbs.make_all()
     return parser
@@ -359,12 +377,38 @@ def add_commands(
     return commands
 
 
+def commands_of(
+    verb: str, summaries: Mapping[str, str], **settings: Any
+) -> Callable[[argparse.ArgumentParser], None]:
+    """Return the `add_options` of a verb whose commands are the modules of its package.
+
+    Their options are in the package's `options`, so that the modules may import what is heavy.
+
+    Args:
+        verb: its name, and its package's.
+        summaries: the commands.
+        settings: as `add_commands` takes them.
+    """
+
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        options = import_module(f".{verb}.options", __package__).OPTIONS
+        commands = add_commands(parser, **settings)
+        for name, summary in summaries.items():
+            commands.declare(name, summary, f"{verb}.{name}", options.get(name, ()))
+
+    return add_options
+
+
 def positive(text: str) -> int:
     """Parse a positive integer."""
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return number
+    return whole(text, "a whole number above 0", lambda number: number > 0)
+
+
+def whole(text: str, what: str, fits: Callable[[int], bool] = lambda _: True) -> int:
+    """Parse a nonnegative integer; if it is not one that fits, raise an error: it is not `what`."""
+    if not (text.isascii() and text.isdigit() and fits(int(text))):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {what}")
+    return int(text)
 
 
 def numbers(text: str) -> list[int]:

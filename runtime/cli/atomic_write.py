@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +10,6 @@ from typing import TextIO
 
 from ...errors import ModelError
 from ..files import check_folder, check_target, private_opener
-from .options import add_switch
-
-
-def add_force_option(verb: argparse.ArgumentParser) -> None:
-    """Add `--force`, which allows an existing file to be replaced."""
-    add_switch(verb, "--force", help="overwrite OUT if it exists")
 
 
 def check_new(path: str, *, force: bool) -> None:

@@ -6,36 +6,26 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError, TriplepointError
-from .agent_options import add_agent_options as add_options
+from .attaching import with_attachments
+from .conversation import begin, follow, keep, opened, resume, show_statistics
 from .exit_codes import Exit, as_flags, explain
+from .line_input import Reader
 from .load_engine import load_model
 from .output import Output
+from .slash_commands import COMMANDS, ChatSet, run_command
+from .suggesting import suggest_model
 
 if TYPE_CHECKING:
     from ..agent.session_store import SavedSession
-    from .slash_commands import ChatSet
-
-__all__ = ["add_options", "run"]
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read questions until /exit or the end of the input."""
-    from ..files import check_target
-    from .conversation import opened
-    from .options import apply_config
-
-    apply_config(args, "tools", "threads", "kv", "temperature", "trace")
-    if args.trace:  # said before a model is loaded
-        check_target(args.trace)
     with opened(args) as kept:
         return _chat(args, output, kept)
 
 
 def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -> int:
-    from .conversation import begin, keep, resume
-    from .line_input import Reader
-    from .slash_commands import COMMANDS, ChatSet
-
     engine = load_model(args, output)
     chats = ChatSet(args, output, engine)
     reader = Reader(output, list(COMMANDS), args.dir)
@@ -75,8 +65,6 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
 
 def _command(line: str, chats: ChatSet) -> None:
     """Run a line that begins with a slash, such as ``/model``; Ctrl-C ends only the command."""
-    from .slash_commands import run_command
-
     try:
         run_command(line, chats)
     except KeyboardInterrupt as error:
@@ -93,10 +81,6 @@ def _interrupted(error: KeyboardInterrupt, output: Output) -> Exit:
 
 def _answer(question: str, chats: ChatSet, *, live: bool) -> Exit:
     """Run one turn and return its status; errors are reported and the chat continues."""
-    from .attaching import with_attachments
-    from .conversation import follow, show_statistics
-    from .suggesting import suggest_model
-
     agent, output, quiet = chats.agent, chats.output, chats.args.quiet
     try:
         question = with_attachments(question, agent, output, piped=False)

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+import shtab
+
 from .arguments import Commands, build_parser
-from .exit_codes import Exit
 from .output import Output
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the name of the shell."""
-    verb.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell that reads the script")
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Print the script; values that are no fixed choices are completed as file names."""
-    import shtab
-
     parsers = [build_parser(whole=True)]
     for parser in parsers:
         for action in parser._actions.copy():
@@ -27,7 +21,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             elif action.nargs != 0 and action.choices is None:
                 action.complete = shtab.FILE  # pyright: ignore[reportAttributeAccessIssue]
     print(shtab.complete(parsers[0], args.shell), flush=True)
-    return Exit.OK
 
 
 def _add_what_is_short(parser: argparse.ArgumentParser, commands: Commands) -> None:

@@ -16,19 +16,13 @@ from ...errors import AgentError, SettingError, ToolError
 from ...traces.reader import Trace
 from ...traces.sanitize import printable
 from ...traces.timeline import duration, rate
-from ..agent.events import (
-    AgentEvent,
-    Notice,
-    PhaseFinished,
-    RunFinished,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallFinished,
-    ToolCallStarted,
-)
+from ..agent import events
+from ..files import check_target
 from .agent_options import harness_given, policy_of, tools_of
+from .engine_from_trace import NANO
 from .exit_codes import Exit
 from .job_control import no_interrupts
+from .options import apply_config
 from .sampling_options import sampling_of
 from .traces import default_folder
 from .transcript import show_call, show_result, show_sources
@@ -112,11 +106,16 @@ def read_schema(path: str) -> dict[str, Any]:
 def opened(args: argparse.Namespace) -> Iterator[SavedSession | None]:
     """Open and lock the session that the arguments name; yield None if they name none.
 
-    Where the arguments name no folder and no model, the session's are used.
+    Where the arguments name no folder and no model, the session's are used; what else they leave
+    open is set from the config file.
 
     Raises:
         SettingError: the session has another folder than the arguments, which do not choose one.
+        ModelError: the trace cannot be written, which is said before a model is loaded.
     """
+    apply_config(args, "tools", "threads", "kv", "temperature", "trace")
+    if args.trace:
+        check_target(args.trace)
     if not args.session and not args.resume:
         args.dir = args.dir or "."
         yield None
@@ -148,8 +147,6 @@ def _as_it_was(name: str, args: argparse.Namespace) -> None:
 
 def _model_of(kept: SessionInfo) -> str | None:
     """Return the `-m` value for a session's model; None where the file is gone."""
-    from .engine_from_trace import NANO
-
     if kept.model_path.startswith(("http://", "https://")):
         return f"{kept.model_path}#{kept.model}"
     if os.path.exists(kept.model_path):
@@ -186,7 +183,7 @@ def keep(kept: SavedSession | None, agent: Agent[Any], output: Output) -> bool:
 
 
 def follow(
-    events: Iterable[AgentEvent],
+    stream: Iterable[events.AgentEvent],
     output: Output,
     *,
     quiet: bool = False,
@@ -204,27 +201,27 @@ def follow(
     result = None
     held: list[str] | None = None if output.is_terminal and not quiet else []
     try:
-        for event in events:
+        for event in stream:
             match event:
-                case RunFinished(result):
+                case events.RunFinished(result):
                     if held is not None and result.answer:
                         output.flow(f"{result.answer}\n")
                         held.clear()
-                case PhaseFinished(phase):
+                case events.PhaseFinished(phase):
                     if on_phase is not None:
                         on_phase(phase)
-                case TextDelta(text):
+                case events.TextDelta(text):
                     output.flow(text) if held is None else held.append(text)
                 case _ if not quiet:
-                    if held and isinstance(event, ToolCallStarted):
+                    if held and isinstance(event, events.ToolCallStarted):
                         output.aside.piece("".join(held))
                         held.clear()
                     _show(event, output.aside)
                 case _:
                     pass
     finally:
-        if isinstance(events, Generator):
-            events.close()  # where nobody reads on: the run ends before its trace does
+        if isinstance(stream, Generator):
+            stream.close()  # where nobody reads on: the run ends before its trace does
         if held and not quiet:  # cut short by an error or Ctrl-C
             output.aside.piece("".join(held))
         output.progress.clear()
@@ -293,15 +290,15 @@ def exit_status(result: RunResult) -> Exit:
     )
 
 
-def _show(event: AgentEvent, output: Output) -> None:
+def _show(event: events.AgentEvent, output: Output) -> None:
     match event:
-        case ThinkingDelta(text):
+        case events.ThinkingDelta(text):
             output.flow(text, "dim italic")
-        case ToolCallStarted(_, name, arguments, by):
+        case events.ToolCallStarted(_, name, arguments, by):
             show_call(output, name, arguments, by)
-        case ToolCallFinished(_, _, text, error):
+        case events.ToolCallFinished(_, _, text, error):
             show_result(output, text, error)
-        case Notice(message):
+        case events.Notice(message):
             output.words(f"note: {printable(message)}", "yellow")
         case _:
             pass

@@ -8,67 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from .agent_options import trace
-from .arguments import group_of
+from ..suites.definition import Model, Suite, Task, read_suite
+from ..suites.report import Section as ReportSection
+from ..suites.report import as_json, as_page, sections
+from ..suites.results import ResultsFile, Row, read_rows
+from ..suites.runner import current_rows, run_suite
+from ..suites.statistics import score
 from .atomic_write import atomic_write, check_outputs
 from .exit_codes import Exit
 from .load_engine import load_model
-from .options import add_file, add_number, add_switch, share
 from .output import Output
+from .tables import plain
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..remote import RemoteEngine
-    from ..suites.definition import Model, Suite, Task
-    from ..suites.report import Section
-    from ..suites.results import Row
-
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the suite, the results file, and the selection of attempts."""
-    verb.add_argument("suite", metavar="SUITE", help="suite file: .yaml, .toml or .json")
-    add_file(
-        verb, "-o", "--output", help="results file (default: SUITE.results.jsonl in this folder)"
-    )
-    add_switch(verb, "--fresh", help="discard existing results")
-    add_switch(verb, "--report-only", help="run nothing; show existing results")
-    what = group_of(verb, "what is asked")
-    what.add_argument(
-        "-m",
-        "--model",
-        action="append",
-        metavar="MODEL",
-        help="model to use instead of the suite's; repeatable",
-    )
-    what.add_argument(
-        "--task",
-        action="append",
-        metavar="NAME",
-        help="only tasks or groups whose name starts with NAME; repeatable",
-    )
-    add_number(what, "--repeats", help="attempts per task, instead of the suite's number")
-    add_number(what, "--parallel", default=1, help="concurrent attempts")
-    group_of(verb, "trace").add_argument(
-        "--trace", type=trace, metavar="WHERE", help="trace folder, or off (default: off)"
-    )
-    shown = group_of(verb, "output")
-    add_switch(shown, "--misses", help="list failed attempts and why they failed")
-    add_file(shown, "--html", help="write an HTML page with all tables")
-    shown.add_argument(
-        "--min-accuracy",
-        type=share,
-        metavar="SHARE",
-        help="exit with status 1 if a model's accuracy is below SHARE, such as 0.8",
-    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Run the missing attempts, then show the results of all."""
-    from ..suites.definition import read_suite
-    from ..suites.report import as_json, as_page, sections
-    from ..suites.results import ResultsFile, read_rows
-    from ..suites.runner import current_rows, run_suite
-
     check_outputs(args.html)
     suite = _chosen(read_suite(args.suite), args)
     place = Path(args.output or f"{Path(args.suite).stem}.results.jsonl")
@@ -101,8 +59,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _chosen(suite: Suite, args: argparse.Namespace) -> Suite:
     """Apply the models, repeats and tasks of the arguments to a suite."""
-    from ..suites.definition import Model
-
     changed: dict[str, object] = {}
     if args.model:
         known = {model.name: model for model in suite.models}
@@ -162,9 +118,7 @@ class _Teller:
         self._output.progress.loading(done / total, what)
 
 
-def _show(output: Output, found: Sequence[Section], *, misses: bool) -> None:
-    from ...traces.report import Table
-
+def _show(output: Output, found: Sequence[ReportSection], *, misses: bool) -> None:
     for number, (report, table) in enumerate(found):
         if report.name == "misses" and not misses:
             continue
@@ -172,14 +126,11 @@ def _show(output: Output, found: Sequence[Section], *, misses: bool) -> None:
             output.line()
             output.line(report.title, "bold")
         headings = [column.heading for column in table.columns]
-        for line in Table(headings, table.cells(), table.words).lines():
-            output.line(line)
+        plain(output, headings, table.cells(), table.words)
 
 
 def _verdict(suite: Suite, rows: Sequence[Row], args: argparse.Namespace, output: Output) -> int:
     """Return the exit status: failed below the min accuracy, or while attempts are missing."""
-    from ..suites.statistics import score
-
     scores = score(suite, rows)
     missing = sum(one.wanted - one.attempts + one.errors for one in scores)
     if missing:

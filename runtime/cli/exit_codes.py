@@ -55,17 +55,19 @@ def explain(error: Exception) -> tuple[Exit, str]:
     return status, as_flags(message)
 
 
+_STATUSES = {
+    (LimitReachedError, ContextOverflowError): Exit.LIMIT,
+    (TargetError, SettingError): Exit.USAGE,
+    # Of tools, only a bad folder ends a command.
+    (ModelError, TraceError, ToolError, RowError, SessionError): Exit.FILE,
+    (TriplepointError,): Exit.FAILED,
+}
+
+
 def _explain(error: Exception) -> tuple[Exit, str]:
-    if isinstance(error, LimitReachedError | ContextOverflowError):
-        return Exit.LIMIT, str(error)
-    if isinstance(error, TargetError | SettingError):
-        return Exit.USAGE, str(error)
-    if isinstance(
-        error, ModelError | TraceError | ToolError | RowError | SessionError
-    ):  # of tools, only a bad folder
-        return Exit.FILE, str(error)
-    if isinstance(error, TriplepointError):
-        return Exit.FAILED, str(error)
+    for kinds, status in _STATUSES.items():
+        if isinstance(error, kinds):
+            return status, str(error)
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return Exit.FILE, f"{name}{error.strerror or error}"

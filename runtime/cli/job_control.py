@@ -35,13 +35,18 @@ def when_stopped(leave: Callable[[], None], back: Callable[[], None]) -> Iterato
 
 
 @contextlib.contextmanager
-def no_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C within the context, in the main thread."""
+def handling(number: int, handler: signal.Handlers) -> Iterator[None]:
+    """Handle a signal so within the context, in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
+
+
+def no_interrupts() -> contextlib.AbstractContextManager[None]:
+    """Ignore Ctrl-C within the context, in the main thread."""
+    return handling(signal.SIGINT, signal.SIG_IGN)

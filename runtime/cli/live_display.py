@@ -9,32 +9,21 @@ import contextlib
 import os
 import time
 from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING
 
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ...traces.events import PhaseEvent
 from ...traces.sanitize import printable
 from ...traces.timeline import duration, limit_name, rate
-from ..agent.events import (
-    AgentEvent,
-    Notice,
-    PhaseFinished,
-    RunFinished,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallFinished,
-    ToolCallStarted,
-)
+from ..agent import events
+from ..agent.agent import Agent
+from ..agent.result import RunResult
 from .job_control import no_interrupts, when_stopped
 from .markdown_stream import MarkdownStream, as_markdown
+from .output import Output
 from .transcript import show_call, show_result
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
-
-    from ...traces.events import PhaseEvent
-    from ..agent.agent import Agent
-    from ..agent.result import RunResult
-    from .output import Output
 
 _REFRESH = 8  # times a second
 _PENDING_LINES = 8  # of an unfinished block that are shown
@@ -77,7 +66,7 @@ class LiveDisplay:
         self._pieces = 0
         self._first_at = 0.0
 
-    def follow(self, events: Iterable[AgentEvent]) -> RunResult:
+    def follow(self, stream: Iterable[events.AgentEvent]) -> RunResult:
         """Show the events as they arrive, and return the result of the turn."""
         result = None
         progress, self._agent.on_progress = self._agent.on_progress, self._progress
@@ -86,32 +75,32 @@ class LiveDisplay:
             last.callback(self._pause)
             last.callback(self._end_text)
             last.callback(setattr, self._agent, "on_progress", progress)
-            if isinstance(events, Generator):
-                last.callback(events.close)  # where nobody reads on: the run ends before its trace
+            if isinstance(stream, Generator):
+                last.callback(stream.close)  # where nobody reads on: the run ends before its trace
             self._resume()
-            for event in events:
-                if isinstance(event, RunFinished):
+            for event in stream:
+                if isinstance(event, events.RunFinished):
                     result = event.result
                 else:
                     self._show(event)
         assert result is not None, "an agent's stream ends with RunFinished or an error"
         return result
 
-    def _show(self, event: AgentEvent) -> None:
+    def _show(self, event: events.AgentEvent) -> None:
         match event:
-            case TextDelta(text) | ThinkingDelta(text):
-                self._say(text, isinstance(event, ThinkingDelta))
-            case ToolCallStarted(_, name, arguments, by):
+            case events.TextDelta(text) | events.ThinkingDelta(text):
+                self._say(text, isinstance(event, events.ThinkingDelta))
+            case events.ToolCallStarted(_, name, arguments, by):
                 self._end_text()
                 self._pause()  # a person may be asked now
                 show_call(self._output.aside, name, arguments, by)
-            case ToolCallFinished(_, _, text, error):
+            case events.ToolCallFinished(_, _, text, error):
                 show_result(self._output.aside, text, error)
                 self._doing = "reading"
                 self._resume()
-            case Notice(message):
+            case events.Notice(message):
                 self._beside(f"note: {printable(message)}", "yellow")
-            case PhaseFinished(phase):
+            case events.PhaseFinished(phase):
                 self._doing = regime_text(phase)
                 self._pieces = 0
                 if self._transitions is not None:
@@ -153,8 +142,6 @@ class LiveDisplay:
     # The region that is drawn again and again.
 
     def _resume(self) -> None:
-        from rich.live import Live
-
         if self._live is None:
             self._live = Live(
                 get_renderable=self._region,
@@ -181,9 +168,6 @@ class LiveDisplay:
             os.write(self._output.stream.fileno(), b"\n" * (len(lines) - 1) + b"\x1b[?25l")
 
     def _region(self) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
         lines = printable(self._blocks.pending, block=True).split("\n")[-_PENDING_LINES:]
         pending = Text("\n".join(lines)) if any(lines) else Text()
         status = Text(self._status(), style="dim", no_wrap=True, overflow="ellipsis")

@@ -6,14 +6,16 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError
 from ..cgroups import require_address_space
-from .arguments import group_of
-from .options import add_number, add_switch
+from .option_groups import OptionGroup, Section, option
 from .output import Output, read_answer
+from .progress_bars import Bars
+from .pulling import choices_shown, pull_model
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -22,90 +24,13 @@ if TYPE_CHECKING:
 MODEL = "a GGUF file, a pulled alias or ORG/NAME[:QUANT], nano, or synthetic:…"
 KV = ("bf16", "q8", "f32")
 JUMP = "jump_forward"
+AUTO = ("auto", "auto")
+"""Source and number of drafted tokens where nothing is said."""
 DEFAULT_MODEL = "default: what `triplepoint use` set, else nano"
 
 
 ENGINE = "model and engine"
 """The title of the group of options that say which model is run, and how."""
-
-
-def add_engine_options(
-    verb: argparse.ArgumentParser,
-    *,
-    model: str = DEFAULT_MODEL,
-    context: bool = True,
-    several: bool = False,
-) -> None:
-    """Add the options of a model and its engine.
-
-    Args:
-        model: which one is taken where none is named.
-        several: whether there may be several.
-        context: whether the length of the context may be chosen, and how it is decoded.
-    """
-    group = group_of(verb, ENGINE)
-    group.add_argument(
-        *("-m", "--model"),
-        type=named,
-        metavar="MODEL",
-        action="append" if several else "store",
-        help=f"{MODEL} ({model})",
-    )
-    add_pass_options(verb)
-    group.add_argument(
-        "--kv-memory",
-        type=nbytes,
-        metavar="SIZE",
-        help="memory for all KV caches, e.g. 4GB (default: three quarters of free memory)",
-    )
-    add_switch(
-        group,
-        "--cache-packed-weights",
-        help="keep the packed weights on disk and map them on later runs",
-    )
-    group.add_argument(
-        "--tune",
-        action="append",
-        type=setting,
-        metavar="KEY=VALUE",
-        help="override a setting that is otherwise chosen automatically: chunk=512, "
-        "kv_split=off, spin=300us, tile=8, max_single_tile=9, pages=off, adaptive=off, "
-        "jump_forward=off; repeatable",
-    )
-    if context:
-        add_context_option(verb)
-        group.add_argument(
-            "--draft",
-            type=draft,
-            default=("auto", "auto"),
-            metavar="HOW",
-            help="tokens to draft per pass: auto, off, or a number up to 16; from the context "
-            "(lookup) or the model's MTP head (mtp) alone, also as mtp:4 (default: auto)",
-        )
-
-
-def add_pass_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options for how passes are run: threads, target and the like."""
-    group = group_of(verb, ENGINE)
-    add_number(
-        group,
-        "-t",
-        "--threads",
-        help="number of threads (default: as many as are fastest, up to the physical cores)",
-    )
-    group.add_argument(
-        "--target", metavar="T", help="CPU target, e.g. avx2 (default: the best one)"
-    )
-    group.add_argument("--kv", choices=KV, help="KV cache format (default: bf16)")
-
-
-def add_context_option(verb: argparse.ArgumentParser) -> None:
-    """Add the length of the context."""
-    add_number(
-        group_of(verb, ENGINE),
-        "--context",
-        help="context length in tokens (default: the model's, at most 32,768)",
-    )
 
 
 def nbytes(text: str) -> int:
@@ -151,11 +76,56 @@ def setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+class EngineOptions(OptionGroup):
+    """Which model is run, and how."""
+
+    title = Section(ENGINE)
+    model: str | None = option("-m", "MODEL", type=named, help=f"{MODEL} ({DEFAULT_MODEL})")
+    threads: int | None = option("-t")
+    """number of threads (default: as many as are fastest, up to the physical cores)"""
+    target: str | None = option("T")
+    """CPU target, e.g. avx2 (default: the best one)"""
+    kv: str | None = option(choices=KV)
+    """KV cache format (default: bf16)"""
+    kv_memory: int | None = option("SIZE", type=nbytes)
+    """memory for all KV caches, e.g. 4GB (default: three quarters of free memory)"""
+    cache_packed_weights: bool = option()
+    """keep the packed weights on disk and map them on later runs"""
+    tune: list[tuple[str, str]] | None = option("KEY=VALUE", action="append", type=setting)
+    """override a setting that is otherwise chosen automatically: chunk=512, kv_split=off,
+    spin=300us, tile=8, max_single_tile=9, pages=off, adaptive=off, jump_forward=off; repeatable"""
+    context: int | None = option()
+    """context length in tokens (default: the model's, at most 32,768)"""
+    draft: tuple[str, int | str] = option("HOW", type=draft, default=AUTO)
+    """tokens to draft per pass: auto, off, or a number up to 16; from the context (lookup) or the
+    model's MTP head (mtp) alone, also as mtp:4 (default: auto)"""
+
+
+def engine_options(
+    model: str = DEFAULT_MODEL, *, context: bool = True, several: bool = False
+) -> type[OptionGroup]:
+    """Return the options of a model and its engine.
+
+    Args:
+        model: which one is taken where none is named.
+        context: whether the length of the context may be chosen, and how it is decoded.
+        several: whether there may be several models.
+    """
+    told = {"help": f"{MODEL} ({model})", "action": "append" if several else "store"}
+    return EngineOptions.omit(*() if context else ("context", "draft")).but(model=told)
+
+
+def flags_set(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """Return the flags of those options, of these names, that the command line sets."""
+    found = [name for name in names if getattr(args, name) not in (None, False, AUTO)]
+    return [f"--{name.replace('_', '-')}" for name in found]
+
+
 def decoding_of(args: argparse.Namespace) -> dict[str, Any]:
     """Return tuning, drafting and forced tokens, as `Engine.load` takes them."""
     tune = dict(getattr(args, "tune", None) or ())
     jump = tune.pop(JUMP, "on") == "on"
-    source, tokens = getattr(args, "draft", ("auto", "auto"))
+    source, tokens = getattr(args, "draft", AUTO)
     return {"tune": tune, "jump_forward": jump, "draft_tokens": tokens, "draft_source": source}
 
 
@@ -264,29 +234,20 @@ def model_path(model: str, output: Output) -> str | Path:
         return model
     from ..hub.find import NotPulledError, find
     from ..hub.settings import HubSettings
-    from ..hub.variants import ChoiceError
-    from .progress_bars import Bars
 
     name, settings = parse_name(model), HubSettings.from_environ()
     try:
-        with Bars(output, bars=settings.bars) as bars:
+        with choices_shown(output), Bars(output, bars=settings.bars) as bars:
             return find(name, settings, bars).paths[0]
-    except ChoiceError as error:
-        from .models.pull import show_choice
-
-        show_choice(error, output)
-        raise
     except NotPulledError:
         if settings.offline or not _agrees(f"{name} is not downloaded yet. Pull it now?", output):
             raise
-    from .models.pull import pull_model
-
     return pull_model(name, settings, output, force=False, hint=False)
 
 
 def _agrees(question: str, output: Output) -> bool:
     """Ask on a terminal, with yes as the default; return False elsewhere."""
-    if output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not output.can_ask:
         return False
     output.end_line()
     answer = read_answer(f"{question} [Y/n]")

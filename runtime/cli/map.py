@@ -6,156 +6,40 @@ import argparse
 import copy
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .agent_options import (
-    add_limit_options,
-    add_reply_options,
-    add_tool_options,
-    add_trace_option,
-    harness_given,
-)
-from .arguments import group_of
+from ...errors import RowError, SettingError
+from ...tools import Policy
+from ...traces.timeline import duration
+from ..config import default_model
+from ..fleet.answering import Recipe
+from ..fleet.api import Fleet, close_results, open_results, parse_target, read_price, run_map
+from ..fleet.dispatch import Limits
+from ..fleet.mapping import Bounds, MapReport, poison_path, traces_folder
+from ..fleet.rows import Row, folder_rows, read_rows
+from .agent_options import harness_given
+from .conversation import read_schema
 from .exit_codes import Exit
-from .load_engine import add_engine_options, decoding_of, is_server, named, nbytes
-from .options import add_file, add_number, add_option, add_switch, seconds, within
-from .output import Output
-from .sampling_options import add_sampling_options, sampling_of
+from .load_engine import (
+    EngineOptions,
+    decoding_of,
+    flags_set,
+    is_server,
+    load_engine,
+)
+from .output import Output, joined
+from .sampling_options import sampling_of
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
-    from ..fleet.answering import Recipe
-    from ..fleet.api import Fleet
-    from ..fleet.mapping import MapReport
-    from ..fleet.rows import Row
 
 _TOLD_EVERY_S = 30.0  # where no terminal shows the progress
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the rows, the workers, and the agents."""
-    verb.add_argument(
-        "questions",
-        metavar="QUESTIONS",
-        nargs="?",
-        help="file with a row per question: JSON lines (- reads them from stdin), CSV or Parquet",
-    )
-    verb.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        required=True,
-        help="results file; rows already in it are skipped",
-    )
-    rows = group_of(verb, "rows")
-    rows.add_argument(
-        "--question", metavar="TEXT", help='the question of every row: "What failed in {name}?"'
-    )
-    rows.add_argument(
-        "--dir-from",
-        metavar="FOLDER",
-        help="make a row for each folder in FOLDER: {name} and {dir}",
-    )
-    rows.add_argument(
-        "--dir", type=named, metavar="D", help="folder for rows that name none (default: .)"
-    )
-    add_option(
-        rows,
-        "--order",
-        choices=("input", "done"),
-        default="input",
-        help="final order of the results: as in the input, or as they finished",
-    )
-    where = group_of(verb, "where rows run")
-    add_option(
-        where,
-        "--to",
-        metavar="WHERE",
-        default="local:4",
-        help="local:N (N agents on one engine), http://HOST:PORT[,…] (servers), auto or "
-        "ray://HOST:PORT (a Ray cluster)",
-    )
-    add_number(where, "--parallel", help="concurrent rows per server or engine (default: 4)")
-    add_number(where, "--workers", help="engines on the cluster (default: as many as fit)")
-    where.add_argument(
-        "--worker-memory", type=nbytes, metavar="SIZE", help="memory for each engine on the cluster"
-    )
-    add_option(
-        where,
-        "--patience",
-        type=seconds,
-        metavar="S",
-        default=60.0,
-        help="give up on a server after S seconds without a response",
-    )
-    when = group_of(verb, "attempts and limits")
-    add_number(when, "--attempts", default=3, help="attempts per row before it is set aside")
-    add_switch(when, "--retry-failed", help="retry rows that failed or were set aside")
-    when.add_argument(
-        "--until",
-        type=until,
-        metavar="TIME",
-        help="start no rows after this time (18:00) or this long (30m, 8h)",
-    )
-    when.add_argument(
-        "--max-cost",
-        type=money,
-        metavar="X",
-        help="stop starting rows when the total cost would exceed X",
-    )
-    when.add_argument(
-        "--price",
-        action="append",
-        type=price,
-        metavar="KEY=X",
-        help="price: in, cached or out per million tokens, hour per hour of a row; repeatable",
-    )
-    add_engine_options(verb)
-    add_limit_options(verb)
-    add_reply_options(verb)
-    add_tool_options(verb, session=False)
-    add_sampling_options(verb)
-    add_trace_option(group_of(verb, "trace"), "folder, or off (default: beside the results)")
-    shown = group_of(verb, "output")
-    add_file(shown, "--schema", help="answer in JSON that fits the JSON schema in FILE")
-    add_switch(shown, "-q", "--quiet", help="show no progress and no summary")
-
-
-def until(text: str) -> float:
-    """Parse a deadline: a time of day, a date, or a duration from now."""
-    from ..fleet.api import parse_until
-
-    try:
-        return parse_until(text)
-    except (ValueError, OverflowError, OSError):
-        raise argparse.ArgumentTypeError(
-            f"{text[:80]!r} is not a time such as 18:00, 2026-11-23T18:00, 30m or 8h"
-        ) from None
-
-
-def money(text: str) -> float:
-    """Parse a nonnegative amount of money."""
-    return within(text, "an amount of 0 or more", lambda number: 0 <= number < 1e12)
-
-
-def price(text: str) -> tuple[str, float]:
-    """Parse a price such as ``in=0.25``."""
-    name, _, amount = text.partition("=")
-    if name not in ("in", "cached", "out", "hour"):
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not in=X, cached=X, out=X or hour=X")
-    return name, money(amount)
-
-
 def run(args: argparse.Namespace, output: Output) -> int:
     """Run the rows; completed ones are in the results, however the run ends."""
-    from dataclasses import asdict
-
-    from ...errors import SettingError
-    from ..fleet.api import close_results, open_results, read_price, run_map
-    from ..fleet.dispatch import Limits
-    from ..fleet.mapping import Bounds, poison_path, traces_folder
-
     prices = read_price(dict(args.price or ()))
     if args.max_cost is not None and prices.free:
         raise SettingError("--max-cost needs --price: in=X and out=X per million tokens, or hour=X")
@@ -202,9 +86,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _rows(args: argparse.Namespace) -> list[Row]:
-    from ...errors import SettingError
-    from ..fleet.rows import folder_rows, read_rows
-
     if (args.questions is None) == (args.dir_from is None):
         raise SettingError("no rows: give a QUESTIONS file, or --dir-from FOLDER with --question")
     if args.dir_from is None:
@@ -216,8 +97,6 @@ def _rows(args: argparse.Namespace) -> list[Row]:
 
 def _check_folder(args: argparse.Namespace, fleet: Fleet, rows: Sequence[Row]) -> None:
     """Refuse a missing folder before every row fails; a cluster may have its own absolute one."""
-    from ...errors import RowError
-
     folder: str = args.dir or "."
     elsewhere = fleet.target.kind == "ray" and Path(folder).is_absolute()
     used = any(row.dir is None for row in rows) and not elsewhere
@@ -226,10 +105,6 @@ def _check_folder(args: argparse.Namespace, fleet: Fleet, rows: Sequence[Row]) -
 
 
 def _recipe(args: argparse.Namespace) -> Recipe:
-    from ...tools import Policy
-    from ..fleet.answering import Recipe
-    from .conversation import read_schema
-
     if args.policy:
         Policy.load(args.policy, args.mode)  # what is wrong with it is said once, not in each row
     return Recipe(
@@ -255,11 +130,6 @@ def _recipe(args: argparse.Namespace) -> Recipe:
 
 
 def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
-    from ...errors import SettingError
-    from ..config import default_model
-    from ..fleet.api import Fleet, parse_target
-    from .load_engine import load_engine
-
     target = parse_target(args.to, args.parallel)
     if target.kind != "ray" and (args.workers or args.worker_memory):
         raise SettingError(
@@ -277,11 +147,7 @@ def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
     names = ("threads", "target", "kv", "context", "kv_memory", "cache_packed_weights")
     options = {name: getattr(args, name) for name in names}
     if target.kind == "http":
-        here = options | {"context": None, "tune": args.tune}
-        given = [name for name, value in here.items() if value]
-        given += ["draft"] * (args.draft != ("auto", "auto"))
-        if given:
-            flag = f"--{given[0].replace('_', '-')}"
+        for flag in flags_set(args, EngineOptions.omit("model", "context").options):
             raise SettingError(f"{flag} has no effect: a server has already loaded its model")
     options |= decoding_of(args)
     return Fleet(
@@ -318,8 +184,6 @@ class _Progress:
 
 
 def _state(report: MapReport) -> list[str]:
-    from ...traces.timeline import duration
-
     failed = report.failed + report.aside
     return [
         f"{report.rows - report.left:,} of {report.rows:,} rows",
@@ -331,9 +195,6 @@ def _state(report: MapReport) -> list[str]:
 
 
 def _summary(report: MapReport) -> list[str]:
-    from ...traces.timeline import duration
-    from .output import joined
-
     numbers = report.numbers
     prompt, cached = numbers.get("prompt", 0), numbers.get("cached", 0)
     share = f" ({cached / prompt:.0%} cached)" if prompt else ""

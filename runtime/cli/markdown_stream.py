@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-    from markdown_it.rules_inline import StateInline
-    from rich.markdown import Markdown
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline, emphasis
+from rich.markdown import Markdown
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
@@ -61,8 +59,6 @@ class MarkdownStream:
 
 def as_markdown(text: str) -> Markdown:
     """Render a block for the terminal; HTML and escapes in it are shown literally."""
-    from rich.markdown import Markdown
-
     # No links that a terminal would open: the text may be anyone's.
     shown = Markdown("", hyperlinks=False)
     shown.markup, shown.parsed = text, _parser().parse(text)
@@ -75,8 +71,6 @@ def _parser() -> MarkdownIt:
 
     Answers quote code: ``Vec<String>``, ``&amp;``, ``\\*`` and ``__init__`` are what they are.
     """
-    from markdown_it import MarkdownIt
-    from markdown_it.rules_inline import emphasis
 
     def by_stars(state: StateInline, silent: bool) -> bool:
         return state.src[state.pos] != "_" and emphasis.tokenize(state, silent)

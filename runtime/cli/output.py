@@ -73,6 +73,11 @@ class Output:
         return self._other
 
     @property
+    def can_ask(self) -> bool:
+        """Return whether a person can be asked, and answer."""
+        return not self.as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+    @property
     def width(self) -> int | None:
         """Return the columns of the terminal; None where lines are not for one."""
         if not self.is_terminal:
@@ -99,6 +104,11 @@ class Output:
         """Write a line of its own."""
         self.end_line()
         self.piece(text + "\n", style)
+
+    def headed(self, lines: Iterable[str]) -> None:
+        """Write lines of which the first is a heading, as a table's are."""
+        for number, line in enumerate(lines):
+            self.line(line, "" if number else "bold")
 
     def status(self, parts: Iterable[str]) -> None:
         """Write a dim line of parts with dots between them; only break it between parts."""

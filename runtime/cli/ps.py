@@ -6,49 +6,34 @@ import argparse
 import os
 from typing import Any
 
+import httpx
+
 from ...errors import ModelError, SettingError
-from .exit_codes import Exit
+from ...traces.timeline import duration
+from ..hub.progress import size_text
+from ..serve.settings import PORT
 from .output import Output
+from .tables import plain
 
 _WAIT_S = 10.0
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the address of the server."""
-    verb.add_argument(
-        "--url",
-        metavar="URL",
-        help="address of the server; TRIPLEPOINT_API_KEY holds its key (default: "
-        "http://127.0.0.1:11435)",
-    )
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Request the server's status and print it."""
-    from ...traces.timeline import duration
-    from ..serve.settings import PORT
-
     status = _ask((args.url or f"http://127.0.0.1:{PORT}").rstrip("/").removesuffix("/v1"))
     output.line(
         f"triplepoint {status['version']}, process {status['pid']}, up "
         f"{duration(status['uptime_s'])}: {status['running']} running, {status['waiting']} waiting"
     )
     rows = [_row(model) for model in status["models"]]
-    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
-    for row in (_HEAD, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        output.line("  ".join(cells).rstrip())
+    plain(output, _HEAD, rows, words=range(len(_HEAD)))
     output.json(status)
-    return Exit.OK
 
 
 _HEAD = ("MODEL", "STATE", "SIZE", "KV CACHE", "CONTEXT", "REQUESTS", "UNTIL")
 
 
 def _row(model: dict[str, Any]) -> tuple[str, ...]:
-    from ...traces.timeline import duration
-    from ..hub.progress import size_text
-
     if "size" not in model:
         return (model["name"], model["state"], "", "", "", str(model["users"]), "")
     kv = f"{size_text(model['kv_used'])} of {size_text(model['kv_budget'])}"
@@ -68,8 +53,6 @@ def _ask(url: str) -> dict[str, Any]:
         SettingError: the URL is none.
         ModelError: it cannot be reached, or refuses.
     """
-    import httpx
-
     key = os.environ.get("TRIPLEPOINT_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:

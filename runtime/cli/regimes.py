@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import EngineError, SettingError
+from ...traces.find import resolve
+from ...traces.reader import Trace
 from ...traces.sanitize import printable
-from .arguments import numbers
+from ..bench import predictions
+from ..engine.engine import Engine
+from ..engine.engine_timer import EngineTimer
+from ..forward.logits import ROWS
+from ..physics.calibrate import DECODES, calibrated
+from ..physics.calibration import Calibration, busy
+from ..physics.costs import ModelCost
+from ..regimes.blocks import blocks
+from ..regimes.diagram import BOUNDS, Diagram, Picture, Step, diagram, steps
+from ..regimes.facts import experts_touched, kind_of, short_facts
+from ..regimes.html import regimes_page
+from ..regimes.svg import side_by_side, svg
 from .atomic_write import atomic_write, check_outputs
-from .bench.options import BUSY
 from .load_engine import (
-    DEFAULT_MODEL,
-    MODEL,
-    add_context_option,
-    add_pass_options,
     load_engine,
-    named,
 )
-from .options import add_file, add_switch
 from .output import Output
-
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
-    from ..physics.calibration import Calibration
-    from ..physics.costs import ModelCost
-    from ..regimes.diagram import Diagram, Picture, Step
+from .tables import BUSY
+from .traces import default_folder
 
 _STYLES = {
     "compute": "black on #ee7f2d",
@@ -42,35 +45,6 @@ _ONE_REGION = 0.95  # share of the plane; on a quiet machine no model has one re
 _COLUMNS = 100  # of the terminal's picture, at most
 _LEAST_CONTEXT = 3  # two sizes of phases and two lengths of the cache make a plane
 _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of --measure
-
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the model, and what is drawn."""
-    verb.add_argument(
-        "model", nargs="?", type=named, metavar="MODEL", help=f"{MODEL} ({DEFAULT_MODEL})"
-    )
-    verb.add_argument("--run", metavar="TRACE", help="draw this recorded run on the diagram")
-    verb.add_argument(
-        "--batch",
-        type=numbers,
-        metavar="B,…",
-        help="also draw the diagram for B sequences per pass: how the memory-bound region shrinks",
-    )
-    verb.add_argument(
-        "--beside",
-        nargs="+",
-        metavar="MODEL",
-        help="draw the diagrams of these models side by side in one .svg",
-    )
-    add_file(verb, "-o", "--output", help="write the diagram to an .svg or .html file")
-    add_switch(verb, "--measure", help="time some points and draw them too")
-    add_switch(
-        verb,
-        "--recalibrate",
-        help="measure the kernels again instead of using the saved calibration",
-    )
-    add_pass_options(verb)
-    add_context_option(verb)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -110,12 +84,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _drawing(pictures: Sequence[Picture], kind: str) -> str:
     """Return the SVG or HTML text of the file."""
-    from dataclasses import replace
-
-    from ..regimes.facts import kind_of, short_facts
-    from ..regimes.html import regimes_page
-    from ..regimes.svg import side_by_side, svg
-
     if len(pictures) == 1:
         return svg(pictures[0]) if kind == "svg" else regimes_page(pictures[0])
     names: list[str] = []
@@ -147,11 +115,6 @@ def _kind(name: str | None) -> str:
 
 def _steps(name: str | None) -> tuple[str, list[Step]]:
     """Return the model of a trace's last run, and the steps of the run to draw."""
-    from ...traces.find import resolve
-    from ...traces.reader import Trace
-    from ..regimes.diagram import steps
-    from .traces import default_folder
-
     if name is None:
         return "", []
     trace = Trace.load(resolve(name, default_folder()))
@@ -165,12 +128,6 @@ def _steps(name: str | None) -> tuple[str, list[Step]]:
 def _picture(
     args: argparse.Namespace, output: Output, engine: Engine, path: list[Step]
 ) -> tuple[Picture, Calibration]:
-    from ..bench import predictions
-    from ..engine.engine_timer import EngineTimer
-    from ..physics.calibrate import DECODES, calibrated
-    from ..physics.calibration import busy
-    from ..regimes.diagram import Picture, diagram
-
     found = calibrated(EngineTimer(engine), recalibrate=args.recalibrate)
     drawn = diagram(engine.loaded.cost, found, engine.context)
     if busy(found, engine.machine) or drawn.largest() > _ONE_REGION:
@@ -201,9 +158,6 @@ def _batches(sizes: Iterable[int], engine: Engine, found: Calibration) -> list[D
     Raises:
         SettingError: a pass does not hold so many.
     """
-    from ..forward.logits import ROWS
-    from ..regimes.diagram import diagram
-
     if bad := [size for size in sizes if not 1 <= size <= ROWS]:
         raise SettingError(f"a batch has 1 to {ROWS} sequences, not {bad[0]}")
     return [diagram(engine.loaded.cost, found, engine.context, size) for size in sizes]
@@ -213,8 +167,6 @@ def _show(output: Output, picture: Picture) -> None:
     """Print the picture as blocks, and a legend."""
     if output.as_json:
         return
-    from ..regimes.blocks import blocks
-
     width = min(_COLUMNS, output.console.width) if output.on_terminal else _COLUMNS
     output.line(picture.title, "bold")
     for note in picture.notes:
@@ -264,8 +216,6 @@ def _by_batch(batches: Sequence[Diagram], cost: ModelCost | None) -> Iterator[st
     It also shows, for a decode step, the experts that a layer reads for all sequences, and their
     states.
     """
-    from ..regimes.facts import experts_touched
-
     if batches:
         yield "sequences   memory  compute  dispatch   decode, all of them"
     for d in batches:
@@ -279,18 +229,16 @@ def _by_batch(batches: Sequence[Diagram], cost: ModelCost | None) -> Iterator[st
         yield f"{d.batch:>9} {' '.join(parts)}   {d.rates[0, 0]:,.0f} tok/s, {leads}-bound{more}"
 
 
-def _letters(d: Diagram) -> list[str]:
-    """Return the bounds of each row of the grid, as letters."""
-    return ["".join("cmd "[b] if b >= 0 else " " for b in row) for row in d.bounds()]
+def _grid(d: Diagram) -> dict[str, Any]:
+    """Return the bounds of each row of the grid, as letters, and its rates."""
+    return {
+        "bounds": ["".join("cmd "[b] if b >= 0 else " " for b in row) for row in d.bounds()],
+        "tokens_per_s": [[float(f"{r:.4g}") for r in row] for row in d.rates],
+    }
 
 
 def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
     """Return the grid and the lines as numbers, for ``--json``."""
-    from dataclasses import asdict
-
-    from ..regimes.diagram import BOUNDS
-    from ..regimes.facts import experts_touched
-
     d, cost = picture.diagram, picture.cost
     return {
         "title": printable(picture.title),
@@ -299,8 +247,7 @@ def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
         "calibration": asdict(found),
         "kv": [round(float(2**x), 2) for x in d.kv],
         "tokens": [round(float(2**y), 2) for y in d.tokens],
-        "bounds": _letters(d),
-        "tokens_per_s": [[float(f"{r:.4g}") for r in row] for row in d.rates],
+        **_grid(d),
         "triple_points": [
             {"kv": round(2**kv, 1), "tokens": round(2**tokens, 1)}
             for kv, tokens in d.triple_points()
@@ -310,8 +257,7 @@ def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
                 "batch": d.batch,
                 "experts": experts_touched(cost, d.batch) if cost and cost.experts else None,
                 "regions": {bound: round(d.region(bound), 4) for bound in BOUNDS},
-                "bounds": _letters(d),
-                "tokens_per_s": [[float(f"{r:.4g}") for r in row] for row in d.rates],
+                **_grid(d),
             }
             for d in picture.batches
         ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -12,30 +11,12 @@ from typing import TypeVar
 from ...errors import SettingError
 from ..hub.progress import size_text
 from .exit_codes import Exit
-from .options import add_switch
+from .option_groups import OptionGroup, argument, option
 from .output import Output, read_answer
 
 T = TypeVar("T")
 _AGE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)([mhdw])")
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
-
-def add_removing_options(verb: argparse.ArgumentParser, what: str) -> None:
-    """Add the options that select what is removed."""
-    verb.add_argument("names", nargs="*", metavar=what.upper(), help=f"{what}s by name")
-    verb.add_argument(
-        "--older-than",
-        type=age,
-        metavar="AGE",
-        help="those last written more than AGE ago, e.g. 12h, 30d, 8w",
-    )
-    add_switch(verb, "--all", help="all of them")
-    add_yes_option(verb)
-
-
-def add_yes_option(verb: argparse.ArgumentParser) -> None:
-    """Add `--yes`, which skips the confirmation."""
-    add_switch(verb, "-y", "--yes", help="do not ask before removing")
 
 
 def age(text: str) -> float:
@@ -44,6 +25,27 @@ def age(text: str) -> float:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not an age such as 45m, 12h, 30d or 8w")
     return float(found[1]) * _UNITS[found[2]]
+
+
+class RemovingOptions(OptionGroup):
+    """What is removed."""
+
+    names: list[str] = argument("NAME", nargs="*")
+    older_than: float | None = option("AGE", type=age)
+    """those last written more than AGE ago, e.g. 12h, 30d, 8w"""
+    all: bool = option()
+    """all of them"""
+    yes: bool = option("-y")
+    """do not ask before removing"""
+
+    @classmethod
+    def of(cls, what: str) -> type[OptionGroup]:
+        """Return the options for what has this name."""
+        return cls.but(names={"metavar": what.upper(), "help": f"{what}s by name"})
+
+
+YES = RemovingOptions.only("yes")
+"""The option that skips the confirmation."""
 
 
 def chosen(
@@ -96,8 +98,9 @@ def agreed(
 
 def confirmed(args: argparse.Namespace, output: Output) -> bool:
     """Ask for confirmation on a terminal, unless `--yes` was given; report a no."""
-    can_ask = not output.as_json and sys.stdin.isatty() and sys.stderr.isatty()
-    if args.yes or (can_ask and read_answer("remove? [y/N]").strip().lower() in ("y", "yes")):
+    if args.yes or (
+        output.can_ask and read_answer("remove? [y/N]").strip().lower() in ("y", "yes")
+    ):
         return True
     output.error("nothing was removed; --yes removes without asking")
     output.json({"removed": [], "freed": 0})

@@ -3,97 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from .agent_options import group_names, trace
-from .arguments import group_of
-from .load_engine import add_engine_options, named
-from .options import add_file, add_switch, within
+from ...errors import SettingError
+from ...traces.reader import Trace
+from .engine_from_trace import load_trace
 from .output import Output
-from .traces import TRACE, trace_json
+from .playback import Playback
+from .traces import trace_json
 from .transcript import show_end, show_header, show_parent, show_rest, show_turn
-
-if TYPE_CHECKING:
-    from ...traces.reader import Trace
-
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the run, and what to do with it."""
-    verb.add_argument("recording", metavar="TRACE", help=TRACE)
-    verb.add_argument(
-        "--speed",
-        type=speed,
-        metavar="X",
-        help="play it back at X times the recorded speed; max: without waiting",
-    )
-    what = verb.add_mutually_exclusive_group()
-    add_switch(
-        what,
-        "--verify",
-        help="run the model again with the recorded tool results and compare every token",
-    )
-    add_switch(what, "--benchmark", help="time the recorded work on this machine and compare")
-    what.add_argument(
-        "--from",
-        dest="start",
-        type=step,
-        metavar="TURN[.STEP]",
-        help="continue live from this step, in a new trace",
-    )
-    verb.add_argument(
-        "--dir",
-        type=named,
-        metavar="D",
-        help="folder for tools that run (default: the recorded one)",
-    )
-    add_switch(
-        group_of(verb, "with --verify"), "--live-tools", help="rerun the calls that only read"
-    )
-    fork = group_of(verb, "with --from")
-    fork.add_argument("--question", metavar="TEXT", help="ask this question instead")
-    fork.add_argument(
-        "--tools",
-        type=group_names,
-        metavar="GROUP,…",
-        help="tool groups as for `run` (default: the recorded ones)",
-    )
-    fork.add_argument(
-        "--trace",
-        type=trace,
-        metavar="WHERE",
-        help="trace file, or off (default: a new one in the state folder)",
-    )
-    timed = group_of(verb, "with --benchmark")
-    add_switch(timed, "--skip-tool-delays", help="do not pause where tools ran")
-    add_switch(timed, "--predict", help="predict with the cost model, run nothing")
-    add_file(
-        timed,
-        "--machine",
-        help="with --predict: another machine's limits, from `doctor --json` or a trace",
-    )
-    add_engine_options(verb, model="default: the recorded one")
-
-
-def step(text: str) -> tuple[int, int]:
-    """Parse a turn and a step: ``2.1``, or ``2``."""
-    parts = text.split(".")
-    if not 1 <= len(parts) <= 2 or not all(p.isascii() and p.isdigit() and int(p) for p in parts):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a step; give TURN or TURN.STEP, such as 2.1"
-        )
-    return int(parts[0]), int(parts[-1]) if len(parts) == 2 else 1
-
-
-def speed(text: str) -> float:
-    """Parse a speed factor; ``max`` is infinite."""
-    given = "inf" if text == "max" else text
-    return within(given, "a speed; give 1, 10, … or max", lambda number: number > 0)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Show the trace, or replay it as requested."""
-    from .engine_from_trace import load_trace
-
     _check(args)
     trace = load_trace(args.recording)
     if args.verify:
@@ -108,8 +29,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from . import replay_fork
 
         return replay_fork.run(trace, args, output)
-    from .playback import Playback
-
     for one in trace.runs:
         if one.header is not None:
             show_header(output, one.header)
@@ -128,8 +47,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse options that the requested action would ignore."""
-    from ...errors import SettingError
-
     goes_on, runs = args.start is not None, args.verify or args.benchmark or args.predict
     for given, needs in (
         (args.predict and (args.verify or goes_on), "--predict goes with --benchmark alone"),

@@ -5,26 +5,27 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...traces.events import PhaseEvent
+from ...traces.reader import Trace
 from ...traces.report import Table
 from ...traces.sanitize import short
 from ...traces.timeline import duration, rate
+from ..engine.engine import Engine
+from ..engine.engine_timer import EngineTimer
+from ..physics.calibrate import calibrated
+from ..physics.machine import DOUBT
+from ..replay import simulate, workload
+from ..replay.machine_file import read_machine
+from ..replay.report import MIN_S, PerfPhase, PerfReport, Sums, sums
 from .engine_from_trace import engine_of, positions_for
 from .output import Output
 from .transcript import show_header
 
-if TYPE_CHECKING:
-    from ...traces.events import PhaseEvent
-    from ...traces.reader import Trace
-    from ..engine.engine import Engine
-    from ..replay.report import PerfPhase, PerfReport, Sums
-
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     """Do the work of the trace's last run, or predict it, and show both."""
-    from ..replay import workload
-
     chosen, header = workload.chosen_run(trace, -1)
     works = workload.work_items(chosen)
     engine, notes = engine_of(header, args, output, positions_for(header, works, args.model))
@@ -44,8 +45,6 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 def _measured(
     trace: Trace, args: argparse.Namespace, engine: Engine, output: Output, total: int
 ) -> PerfReport:
-    from ..replay import simulate
-
     def progress(phase: PerfPhase) -> None:
         output.progress.loading(phase.number / total, "running the recorded phases")
 
@@ -53,12 +52,6 @@ def _measured(
 
 
 def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfReport:
-    from ..engine.engine_timer import EngineTimer
-    from ..physics.calibrate import calibrated
-    from ..physics.machine import DOUBT
-    from ..replay import simulate
-    from ..replay.machine_file import read_machine
-
     found, machine, notes = calibrated(EngineTimer(engine)), None, []
     if args.machine:
         machine, efficiency = read_machine(args.machine)
@@ -129,8 +122,6 @@ def _regimes(report: PerfReport, now: str) -> Table:
 
 def _totals(report: PerfReport) -> list[str]:
     """Format the sums of prefill, decode and the whole run; then the changes of regime."""
-    from ..replay.report import MIN_S, sums
-
     lines: list[str] = []
     for name in ("prefill", "decode"):
         was, now = (
@@ -175,8 +166,6 @@ def _path(phases: Sequence[PhaseEvent], most: int = 8) -> str:
 
 def as_dict(report: PerfReport) -> dict[str, Any]:
     """Return the report for ``--json``."""
-    from ..replay.report import sums
-
     return {
         "run": report.run,
         "predicted": report.predicted,

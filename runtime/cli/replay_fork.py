@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...traces.events import RunStart
+from ...traces.reader import Trace
+from ..agent.agent import Agent
+from ..agent.structured_output import OutputType
+from ..engine.sampling.settings import Sampling
 from ..files import check_target
+from ..replay.fork import branch, history_of
 from .agent_options import policy_of, tools_of
 from .conversation import exit_status, follow, show_trace
 from .engine_from_trace import engine_of, folder_of
@@ -13,16 +19,9 @@ from .load_engine import is_server, load_model
 from .output import Output
 from .traces import trace_json
 
-if TYPE_CHECKING:
-    from ...traces.events import RunStart
-    from ...traces.reader import Trace
-    from ..agent.agent import Agent
-
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     """Continue the conversation; the trace is closed and named however it ends."""
-    from ..replay.fork import branch, history_of
-
     turn, step = args.start
     _, header = history_of(trace, turn, step)  # before a model is loaded for nothing
     if args.trace:
@@ -52,10 +51,6 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 
 def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Output) -> Agent[Any]:
     """Build an agent with the recorded settings, except those that the arguments set."""
-    from ..agent.agent import Agent
-    from ..agent.structured_output import OutputType
-    from ..engine.sampling.settings import Sampling
-
     config = header.config
     system, output_type = config.get("system"), config.get("output")
     if system is not None and output_type is not None:  # the agent tells of the type again

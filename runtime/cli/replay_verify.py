@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import ReplayError, SettingError
+from ...traces.events import RunStart
+from ...traces.reader import Trace
 from ...traces.sanitize import printable, short
 from ...traces.timeline import call_text
+from ..engine.engine import Engine
+from ..replay import replay
+from ..replay.live_tools import LiveTools
+from ..replay.replay import PhaseCheck, VerifyReport
+from ..replay.workload import check_replayable
 from .engine_from_trace import engine_of, folder_of
 from .output import Output
 from .transcript import show_header
 
-if TYPE_CHECKING:
-    from ...traces.events import RunStart
-    from ...traces.reader import Trace
-    from ..engine.engine import Engine
-    from ..replay.live_tools import LiveTools
-    from ..replay.replay import PhaseCheck, VerifyReport
-
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     """Run the model again on every run of the trace; return 1 if a token differs or none exists."""
-    from ..replay import replay
-    from ..replay.workload import check_replayable
-
     for one in trace.runs:  # before a model is loaded for nothing
         if one.header is None:
             raise ReplayError(
@@ -145,8 +142,6 @@ def _live_tools(
     trace: Trace, header: RunStart, args: argparse.Namespace, engine: Engine
 ) -> LiveTools:
     """Open the run's tools, on its folder or another one."""
-    from ..replay.live_tools import LiveTools
-
     folder = folder_of(trace, header, args.dir)
     if not folder:
         raise ReplayError("the run had no folder; give one with --dir")

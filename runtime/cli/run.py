@@ -5,57 +5,32 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .agent_options import add_agent_options
-from .arguments import group_of
+from .attaching import question_of, with_attachments
+from .conversation import (
+    begin,
+    exit_status,
+    follow,
+    keep,
+    opened,
+    resume,
+    show_statistics,
+    trace_name,
+)
 from .exit_codes import Exit, as_flags
 from .load_engine import load_model
-from .options import add_file, add_switch
 from .output import Output
+from .suggesting import suggest_model
+from .traces import trace_json
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent, RunResult
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the question, and the options of an agent."""
-    verb.add_argument(
-        "question",
-        metavar="QUESTION",
-        help="the question; - reads it from stdin. Piped text and files named as @PATH are "
-        "attached to it",
-    )
-    add_agent_options(verb)
-    group = group_of(verb, "output")
-    add_file(group, "--schema", help="answer in JSON that fits the JSON schema in FILE")
-    add_switch(group, "--show-phases", help="show each phase as it ends, and regime changes")
-    add_switch(
-        group, "--show-prompt", help="show the prompt as the model would read it, and run nothing"
-    )
-
-
 def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
-    from ..files import check_target
-    from .attaching import question_of, with_attachments
-    from .conversation import (
-        begin,
-        exit_status,
-        keep,
-        opened,
-        resume,
-        show_statistics,
-        trace_name,
-    )
-    from .options import apply_config
-    from .suggesting import suggest_model
-    from .traces import trace_json
-
-    apply_config(args, "tools", "threads", "kv", "temperature", "trace")
     question = question_of(args.question)
     if args.show_prompt:
         args.trace = False
-    if args.trace:  # said before a model is loaded
-        check_target(args.trace)
     # First what can be refused at once: a name, or a session that another process has.
     with (
         opened(args) as kept,
@@ -97,8 +72,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _watch(agent: Agent, question: str, output: Output, args: argparse.Namespace) -> RunResult:
     """Show the run's events; with --show-phases also its phases and their summary."""
-    from .conversation import follow
-
     events = agent.stream(question)
     if not args.show_phases or args.quiet:
         return follow(events, output, quiet=args.quiet)

@@ -11,34 +11,32 @@ from ...traces.sanitize import printable
 from ..hub.progress import size_text
 from .arguments import add_commands
 from .exit_codes import Exit
+from .option_groups import OptionGroup, argument
 from .output import Output
-from .removing import add_removing_options, agreed, chosen, report_removed
+from .removing import RemovingOptions, agreed, chosen, report_removed
+from .tables import plain
 
 if TYPE_CHECKING:
     from ..agent.session_list import SessionInfo
 
 
+class ShowOptions(OptionGroup):
+    """The session."""
+
+    name: str = argument("SESSION")
+    """session name"""
+
+
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Declare the commands, each with its options."""
+    """Add the commands."""
     commands = add_commands(verb)
-
-    commands.add("ls", "list the sessions; the first is the one that --continue takes")
-
-    show = commands.add("show", "show a session's model, folder and conversation")
-    show.add_argument("name", metavar="SESSION", help="session name")
-
-    rm = commands.add("rm", "remove sessions and their KV caches")
-    add_removing_options(rm, "session")
+    commands.add(ls)
+    commands.add(show, ShowOptions)
+    commands.add(rm, RemovingOptions.of("session"))
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
-    """Run the chosen command."""
-    return {"ls": ls, "show": show, "rm": rm}[args.command](args, output)
-
-
-def ls(args: argparse.Namespace, output: Output) -> int:
-    """List the sessions, the one that ``--continue`` takes first."""
-    from ...traces.report import Table
+def ls(args: argparse.Namespace, output: Output) -> None:
+    """List the sessions; the first is the one that --continue takes."""
     from ..agent.session_list import list_sessions
     from ..agent.session_store import sessions_folder
 
@@ -50,18 +48,18 @@ def ls(args: argparse.Namespace, output: Output) -> int:
     else:
         heads = ["session", "saved", "questions", "size", "model", "folder"]
         rows = [
-            [one.name, _date(one), str(one.questions), size_text(one.nbytes)]
-            + [printable(text or "-") for text in (one.model, one.problem or one.workspace)]
+            (
+                *(one.name, _date(one), str(one.questions), size_text(one.nbytes)),
+                *(one.model or "-", one.problem or one.workspace or "-"),
+            )
             for one in found
         ]
-        for number, line in enumerate(Table(heads, rows, [0, 1, 4, 5]).lines()):
-            output.line(line, "" if number else "bold")
+        plain(output, heads, rows, words=(0, 1, 4, 5))
     output.json({"folder": str(sessions_folder()), "sessions": [_json(one) for one in found]})
-    return Exit.OK
 
 
-def show(args: argparse.Namespace, output: Output) -> int:
-    """Show one session: its model, folder and conversation."""
+def show(args: argparse.Namespace, output: Output) -> None:
+    """Show a session's model, folder and conversation."""
     from ..agent.session_list import find_session
     from .slash_commands import transcript
 
@@ -84,11 +82,10 @@ def show(args: argparse.Namespace, output: Output) -> int:
         for message in one.messages
     ]
     output.json({**_json(one), "messages": messages})
-    return Exit.OK
 
 
 def rm(args: argparse.Namespace, output: Output) -> int:
-    """Remove sessions."""
+    """Remove sessions and their KV caches."""
     from ..agent.session_list import find_session, list_sessions, remove_session
 
     doomed = chosen(args, find_session, lambda: [(one, one.kept) for one in list_sessions()])

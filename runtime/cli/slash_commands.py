@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...arguments import as_path
 from ...errors import AgentError, TriplepointError
 from ...traces.sanitize import printable, short
+from ...traces.timeline import call_text, duration, rate
 from ...traces.writer import new_run_id
 from ..files import private_opener
 from .conversation import begin, show_trace
@@ -87,8 +88,6 @@ def _trace(chats: ChatSet, _: str) -> None:
 
 def _regimes(chats: ChatSet, _: str) -> None:
     """Print the tokens and time by regime."""
-    from ...traces.timeline import duration, rate
-
     phases = chats.agent.trace.phases if chats.agent.turn else []
     if not phases:
         chats.output.line("no question yet")
@@ -204,8 +203,6 @@ def dialogue(agent: Agent) -> list[tuple[str, str]]:
 
 def transcript(messages: Sequence[Message], title: str) -> str:
     """Format the current conversation as Markdown, for people."""
-    from ...traces.timeline import call_text
-
     parts: list[str] = [f"# {title}"]
     waiting: list[str] = []  # calls whose results are still to come
     answered = True

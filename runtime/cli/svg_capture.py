@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+from ...traces import timeline
+from ...traces.reader import Trace
 from ...traces.sanitize import printable
 from .output import Output
-
-if TYPE_CHECKING:
-    from ...traces.reader import Trace
 
 WIDTH = 118  # columns
 _FONT_FILES = re.compile(r"@font-face\s*\{[^}]*\}\s*")
@@ -20,8 +20,6 @@ class SvgCapture(Output):
     """An output that draws what a command writes, in colors, as SVG instead of showing it."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-
         super().__init__()
         self.as_json, self.in_color = False, True
         self._console = Console(
@@ -43,8 +41,6 @@ class SvgCapture(Output):
 
     def timeline(self, trace: Trace) -> None:
         """Draw the table of phases."""
-        from ...traces import timeline
-
         self.end_line()
         self.console.print(timeline.rich(trace, WIDTH))
 

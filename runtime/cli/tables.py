@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Form = Literal["md", "csv", "json"]
 T = TypeVar("T")
+BUSY = "other programs slowed the measurement, so these results hold only for a machine this busy"
 
 
 class Column(NamedTuple, Generic[T]):
@@ -125,20 +126,25 @@ def plain(
     output: Output,
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
-    words: Collection[str] = (),
+    words: Collection[int] = (0,),
 ) -> None:
-    """Print a table whose rows are all known: names to the left, figures to the right.
+    """Print a table whose rows are all known; `words` are the columns that hold no figures."""
+    from ...traces.report import Table
 
-    words: headings of columns besides the first that hold no figures.
-    """
-    names = {head[0], *words}
-    widths = [max(len(row[n]) for row in (head, *rows)) for n in range(len(head))]
-    for row in (head, *rows):
-        cells = [
-            cell.ljust(width) if name in names else cell.rjust(width)
-            for name, cell, width in zip(head, row, widths, strict=True)
-        ]
-        output.line("  ".join(cells).rstrip(), "bold" if row is head else "")
+    output.headed(Table(head, rows, words).lines())
+
+
+def block(output: Output, title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """Print a titled block of names and values."""
+    output.line(title, "bold")
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        output.line(f"  {name.ljust(width)}  {value}".rstrip())
+
+
+def paragraph(output: Output, text: str, width: int = 80) -> None:
+    """Print words in lines of at most this many columns, also where no terminal shows them."""
+    output.line(textwrap.fill(text, width, break_on_hyphens=False))
 
 
 def _line(output: Output, cells: Sequence[str]) -> None:

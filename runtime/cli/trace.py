@@ -19,9 +19,11 @@ from ...traces.sanitize import printable
 from . import trace_warehouse
 from .arguments import add_commands, positive
 from .atomic_write import atomic_write, check_outputs
-from .options import add_file, add_format_option, add_limit_option, add_option, add_switch
+from .option_groups import OptionGroup, argument, option
+from .options import TableFormat, count
 from .output import Output
-from .removing import add_removing_options, agreed, chosen, report_removed
+from .removing import RemovingOptions, agreed, chosen, report_removed
+from .trace_warehouse import IngestOptions, ReportOptions, ingest, report
 from .traces import TRACE, default_folder, trace_json
 from .transcript import show_end, show_header, show_parent, show_prompt, show_rest, show_turn
 
@@ -33,83 +35,90 @@ FORMATS = ("perfetto", "otlp-json", "csv", "parquet")
 TABLES = ("runs", "turns", "phases", "passes", "tools", "messages", "layers")
 
 
+class LsOptions(OptionGroup):
+    """Which traces are listed."""
+
+    folder: str | None = argument("FOLDER", nargs="?")
+    """folder of traces (default: the one in the state folder)"""
+    limit: int = option("N", type=count, default=20)
+    """list at most N runs; 0: all"""
+
+
+class ShowOptions(OptionGroup):
+    """The trace, and what is shown of it."""
+
+    trace: str = argument("TRACE", TRACE)
+    layers: bool = option()
+    """also show the time of each layer"""
+    tuning: bool = option()
+    """show the run's execution policy and the reasons for it"""
+    events: bool = option()
+    """show the recorded events"""
+    show_prompt: int | None = option("TURN", type=positive, nargs="?", const=0)
+    """show the prompt of the last turn, or of TURN, as the model read it"""
+    svg: str | None = option("FILE")
+    """also draw the timeline as an SVG file"""
+
+
+class DiffOptions(OptionGroup):
+    """The two traces."""
+
+    first: str = argument("A", TRACE)
+    second: str = argument("B")
+    """the run to compare with"""
+
+
+class ExportOptions(OptionGroup):
+    """The traces, and the format."""
+
+    traces: list[str] = argument("TRACE", f"{TRACE}; or a folder of traces", nargs="+")
+    format: str = option(choices=FORMATS, required=True)
+    """output format"""
+    output: str | None = option("-o", "FILE")
+    """file to write (default: standard output)"""
+    table: str = option(choices=TABLES, default="phases")
+    """table to export as csv or parquet"""
+    include_content: bool = option()
+    """with otlp-json: include questions, answers and tool results"""
+
+
+class ViewOptions(OptionGroup):
+    """The traces, and the page."""
+
+    traces: list[str] = argument(
+        "TRACE", f"{TRACE}; or a folder of traces (default: last)", nargs="*"
+    )
+    output: str | None = option("-o", "FILE")
+    """page to write (default: TRACE.html)"""
+    open: bool = option()
+    """open the page in the browser"""
+
+
+class QueryOptions(OptionGroup):
+    """The query, and what is asked."""
+
+    sql: str = argument("SQL", f"query over the tables {', '.join(TABLES)}")
+    traces: list[str] = argument("TRACE", nargs="*")
+    """a database from `trace ingest`, or traces and folders (default: the state folder's); may also
+    come before the SQL"""
+
+
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """Declare the commands, each with its options."""
+    """Add the commands."""
     commands = add_commands(verb)
-
-    ls = commands.add("ls", "list the recorded runs, newest first")
-    ls.add_argument(
-        "folder",
-        nargs="?",
-        metavar="FOLDER",
-        help="folder of traces (default: the one in the state folder)",
-    )
-    add_limit_option(ls, "list at most N runs")
-
-    show = commands.add("show", "show a run's timeline, regimes and times")
-    show.add_argument("trace", metavar="TRACE", help=TRACE)
-    add_switch(show, "--layers", help="also show the time of each layer")
-    add_switch(show, "--tuning", help="show the run's execution policy and the reasons for it")
-    add_switch(show, "--events", help="show the recorded events")
-    show.add_argument(
-        "--show-prompt",
-        nargs="?",
-        const=0,
-        type=positive,
-        metavar="TURN",
-        help="show the prompt of the last turn, or of TURN, as the model read it",
-    )
-    add_file(show, "--svg", help="also draw the timeline as an SVG file")
-
-    diff = commands.add("diff", "compare the tokens, regimes and times of two runs")
-    diff.add_argument("first", metavar="A", help=TRACE)
-    diff.add_argument("second", metavar="B", help="the run to compare with")
-
-    export = commands.add("export", "export traces to formats of other tools", json=False)
-    export.add_argument(
-        "traces", nargs="+", metavar="TRACE", help=f"{TRACE}; or a folder of traces"
-    )
-    export.add_argument("--format", choices=FORMATS, required=True, help="output format")
-    add_file(export, "-o", "--output", help="file to write (default: standard output)")
-    text = "table to export as csv or parquet"
-    add_option(export, "--table", choices=TABLES, default="phases", help=text)
-    add_switch(
-        export,
-        "--include-content",
-        help="with otlp-json: include questions, answers and tool results",
-    )
-
-    summary = "write an HTML page to browse runs; concurrent ones appear as lanes"
-    view = commands.add("view", summary, json=False)
-    view.add_argument(
-        "traces", nargs="*", metavar="TRACE", help=f"{TRACE}; or a folder of traces (default: last)"
-    )
-    add_file(view, "-o", "--output", help="page to write (default: TRACE.html)")
-    add_switch(view, "--open", help="open the page in the browser")
-
-    query = commands.add("query", "query traces or an ingested database with SQL (needs duckdb)")
-    query.add_argument("sql", metavar="SQL", help=f"query over the tables {', '.join(TABLES)}")
-    query.add_argument(
-        "traces",
-        nargs="*",
-        metavar="TRACE",
-        help="a database from `trace ingest`, or traces and folders (default: the state "
-        "folder's); may also come before the SQL",
-    )
-    add_format_option(query, "text", "csv")
-    trace_warehouse.add_options(commands)
-
-    rm = commands.add("rm", "remove traces from the state folder, or the named ones")
-    add_removing_options(rm, "trace")
+    commands.add(ls, LsOptions)
+    commands.add(show, ShowOptions)
+    commands.add(diff, DiffOptions)
+    commands.add(export, ExportOptions, json=False)
+    commands.add(view, ViewOptions, json=False)
+    commands.add(query, QueryOptions, TableFormat)
+    commands.add(ingest, IngestOptions)
+    commands.add(report, ReportOptions, TableFormat)
+    commands.add(rm, RemovingOptions.of("trace"))
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
-    """Run the chosen command."""
-    return _COMMANDS[args.command](args, output)
-
-
-def ls(args: argparse.Namespace, output: Output) -> int:
-    """List the traces of a folder."""
+def ls(args: argparse.Namespace, output: Output) -> None:
+    """List the recorded runs, newest first."""
     from ...traces import report
     from ...traces.find import files, load_all
 
@@ -120,11 +129,10 @@ def ls(args: argparse.Namespace, output: Output) -> int:
     if not found:
         output.line(f"no traces in {folder}")
     else:
-        _lines(output, report.of_many(found).lines())
+        output.headed(report.of_many(found).lines())
         if len(kept) > len(shown):
             output.line(f"and {len(kept) - len(shown)} older ones (--limit 0 lists all)", "dim")
     output.json({"folder": str(folder), "traces": [_listed(path, t) for path, t in found]})
-    return 0
 
 
 def _listed(path: Path, trace: Trace | TraceError) -> dict[str, Any]:
@@ -135,8 +143,8 @@ def _listed(path: Path, trace: Trace | TraceError) -> dict[str, Any]:
     return {"file": str(path), "runs": list(tables.rows(trace, "runs"))}
 
 
-def show(args: argparse.Namespace, output: Output) -> int:
-    """Show one trace."""
+def show(args: argparse.Namespace, output: Output) -> None:
+    """Show a run's timeline, regimes and times."""
     check_outputs(args.svg)
     trace = _load(args.trace)
     if args.events:
@@ -145,7 +153,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
         for event in trace.events:
             output.line(to_ascii(None, "", to_json(event.model_dump())))
         output.json({"trace": str(trace.path), "events": [e.model_dump() for e in trace.events]})
-        return 0
+        return
     if args.show_prompt is not None:
         return _show_prompt(trace, args.show_prompt, output)
     for one in trace.runs:
@@ -156,10 +164,9 @@ def show(args: argparse.Namespace, output: Output) -> int:
     show_rest(output, trace)
     profiled = [[layer.model_dump() for layer in phase.layers] for phase in trace.phases]
     output.json({**trace_json(trace), **({"layers": profiled} if args.layers else {})})
-    return 0
 
 
-def _show_prompt(trace: Trace, turn: int, output: Output) -> int:
+def _show_prompt(trace: Trace, turn: int, output: Output) -> None:
     """Print what the model read in a turn of the last run; this needs its tokenizer."""
     from ..replay.workload import chosen_run, recorded_prompt
     from .engine_from_trace import tokenizer_of
@@ -167,7 +174,6 @@ def _show_prompt(trace: Trace, turn: int, output: Output) -> int:
     run, header = chosen_run(trace, -1)
     ledger = recorded_prompt(run, header, turn)
     show_prompt(output, ledger, tokenizer_of(header), trace=str(trace.path))
-    return 0
 
 
 def _draw(trace: Trace, args: argparse.Namespace) -> None:
@@ -197,12 +203,12 @@ def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> No
     else:
         output.timeline(trace)
         output.line()
-        _lines(output, report.by_turn(trace).lines())
+        output.headed(report.by_turn(trace).lines())
         output.line()
-        _lines(output, report.by_regime(trace).lines())
+        output.headed(report.by_regime(trace).lines())
     if tuning:
         output.line()
-        _lines(output, report.of_tuning(trace))
+        output.headed(report.of_tuning(trace))
     if layers:
         profiles = report.by_layer(trace)
         if not profiles:
@@ -211,13 +217,16 @@ def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> No
         for title, table in profiles:
             output.line()
             output.line(title, "bold")
-            _lines(output, table.lines())
+            output.headed(table.lines())
     show_end(output, trace)
     output.line()
 
 
 def diff(args: argparse.Namespace, output: Output) -> int:
-    """Compare two traces; return 1 if a token differs."""
+    """Compare the tokens, regimes and times of two runs.
+
+    The status is 1 if a token differs.
+    """
     from ...traces import report
     from ...traces.diff import compare
 
@@ -227,7 +236,7 @@ def diff(args: argparse.Namespace, output: Output) -> int:
     for line in lines[:settings]:
         output.line(line, "dim")
     output.line()
-    _lines(output, report.of_pairs(found).lines())
+    output.headed(report.of_pairs(found).lines())
     output.line()
     for line in lines[settings:]:
         output.line(line)
@@ -262,8 +271,8 @@ def _diff_json(found: Diff) -> dict[str, Any]:
     }
 
 
-def export(args: argparse.Namespace, output: Output) -> int:
-    """Write traces in another program's format."""
+def export(args: argparse.Namespace, output: Output) -> None:
+    """Export traces to formats of other tools."""
     traces = _load_many(args.traces)
     if args.format == "parquet":
         from ...traces.export_tables import write_parquet
@@ -272,14 +281,13 @@ def export(args: argparse.Namespace, output: Output) -> int:
             raise SettingError("parquet is binary: give a file with -o FILE.parquet")
         count = write_parquet(traces, args.table, Path(args.output))
         output.line(f"{count:,} rows of {args.table} in {args.output}", "dim")
-        return 0
+        return
     if not args.output:
         _export(args, traces, sys.stdout)
-        return 0
+        return
     with atomic_write(args.output) as file:
         _export(args, traces, file)
     output.line(f"{args.format} in {args.output}", "dim")
-    return 0
 
 
 def _export(args: argparse.Namespace, traces: list[Trace], file: Any) -> None:
@@ -300,8 +308,8 @@ def _export(args: argparse.Namespace, traces: list[Trace], file: Any) -> None:
     file.write("\n")
 
 
-def view(args: argparse.Namespace, output: Output) -> int:
-    """Write the HTML page."""
+def view(args: argparse.Namespace, output: Output) -> None:
+    """Write an HTML page to browse runs; concurrent ones appear as lanes."""
     from ...traces.view import page
 
     names = args.traces or ["last"]
@@ -317,11 +325,10 @@ def view(args: argparse.Namespace, output: Output) -> int:
         import webbrowser
 
         webbrowser.open(target.resolve().as_uri())
-    return 0
 
 
-def query(args: argparse.Namespace, output: Output) -> int:
-    """Query traces in SQL."""
+def query(args: argparse.Namespace, output: Output) -> None:
+    """Query traces or an ingested database with SQL (needs duckdb)."""
     from ...traces import export_tables
     from ...traces.warehouse.reading import is_warehouse
 
@@ -339,7 +346,6 @@ def query(args: argparse.Namespace, output: Output) -> int:
         trace_warehouse.write_csv(names, rows)
     else:
         trace_warehouse.show_rows(output, names, rows)
-    return 0
 
 
 def _is_sql(word: str) -> bool:
@@ -393,13 +399,11 @@ def _folder(name: str | None) -> Path:
     return path
 
 
-def _lines(output: Output, lines: Iterable[str]) -> None:
-    for number, line in enumerate(lines):
-        output.line(line, "bold" if number == 0 else "")
-
-
 def rm(args: argparse.Namespace, output: Output) -> int:
-    """Remove traces; those of the library are never removed."""
+    """Remove traces from the state folder, or the named ones.
+
+    Those of the library are never removed.
+    """
     from ...traces.find import resolve
     from ...traces.retention import remove, with_stat
     from ..replay import examples
@@ -435,16 +439,3 @@ def rm(args: argparse.Namespace, output: Output) -> int:
         return 1
     report_removed([str(path) for path in gone], sum(sizes[path] for path in gone), output)
     return 0 if len(gone) == len(sizes) else 1
-
-
-_COMMANDS = {
-    "ls": ls,
-    "show": show,
-    "diff": diff,
-    "export": export,
-    "view": view,
-    "query": query,
-    "ingest": trace_warehouse.ingest,
-    "report": trace_warehouse.report,
-    "rm": rm,
-}

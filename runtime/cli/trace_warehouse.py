@@ -7,18 +7,21 @@ import csv
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ...errors import SettingError
 from ...traces.sanitize import printable
-from .arguments import Commands
 from .atomic_write import atomic_write, check_outputs
-from .options import add_file, add_format_option, add_limit_option, add_number, add_switch
+from .job_control import handling
+from .option_groups import OptionGroup, argument, option
+from .options import count
 from .output import Output
+from .tables import plain
+from .traces import default_folder
 
 if TYPE_CHECKING:
     from ...traces.warehouse.ingest import Summary
@@ -31,47 +34,40 @@ REPORTS = (
 _TOLD = 20  # files with a problem that are listed; --json has all
 
 
-def add_options(commands: Commands) -> None:
-    """Declare the commands, each with its options."""
-    ingest = commands.add(
-        "ingest", "load thousands of traces into a database for queries and reports"
-    )
-    ingest.add_argument(
-        "sources",
-        nargs="*",
-        metavar="SOURCE",
-        help="folders, files or patterns (default: the state folder's traces)",
-    )
-    add_file(
-        ingest,
-        "-o",
-        "--output",
-        help="database to write, FILE.duckdb, or a folder for Parquet files",
-    )
-    add_switch(ingest, "--texts", help="include questions, answers, arguments and results")
-    add_switch(ingest, "--tokens", help="include the token ids of each phase")
-    add_number(ingest, "-j", "--jobs", help="reader processes (default: one per core)")
+class IngestOptions(OptionGroup):
+    """The traces, and what is kept of them."""
 
-    report = commands.add("report", "report on ingested traces: tables, CSV, an HTML page")
-    add_file(report, "file", help="database or folder from `trace ingest`")
-    report.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help=f"reports to make: {', '.join(REPORTS)} (default: all)",
-    )
-    add_format_option(report, "text", "csv")
-    add_file(
-        report, "-o", "--output", help="file for the CSV, or folder for that of several reports"
-    )
-    add_file(report, "--html", help="write an HTML page with all reports")
-    add_limit_option(report, "maximum number of turns")
+    sources: list[str] = argument("SOURCE", nargs="*")
+    """folders, files or patterns (default: the state folder's traces)"""
+    output: str | None = option("-o", "FILE")
+    """database to write, FILE.duckdb, or a folder for Parquet files"""
+    texts: bool = option()
+    """include questions, answers, arguments and results"""
+    tokens: bool = option()
+    """include the token ids of each phase"""
+    jobs: int | None = option("-j")
+    """reader processes (default: one per core)"""
 
 
-def ingest(args: argparse.Namespace, output: Output) -> int:
-    """Put traces into a database or a folder of Parquet files."""
+class ReportOptions(OptionGroup):
+    """The reports, and where they are written."""
+
+    file: str = argument("FILE")
+    """database or folder from `trace ingest`"""
+    names: list[str] = argument(
+        "NAME", f"reports to make: {', '.join(REPORTS)} (default: all)", nargs="*"
+    )
+    output: str | None = option("-o", "FILE")
+    """file for the CSV, or folder for that of several reports"""
+    html: str | None = option("FILE")
+    """write an HTML page with all reports"""
+    limit: int = option("N", type=count, default=20)
+    """maximum number of turns; 0: all"""
+
+
+def ingest(args: argparse.Namespace, output: Output) -> None:
+    """Load thousands of traces into a database for queries and reports."""
     from ...traces.warehouse.ingest import ingest as put
-    from .traces import default_folder
 
     if not args.output:
         raise SettingError(
@@ -100,7 +96,6 @@ def ingest(args: argparse.Namespace, output: Output) -> int:
             "problems": [vars(record) for record in found.problems],
         }
     )
-    return 0
 
 
 def _told(found: Summary, target: str) -> list[str]:
@@ -132,72 +127,52 @@ def _told(found: Summary, target: str) -> list[str]:
     return lines
 
 
-@contextmanager
-def ended_by_interrupt() -> Iterator[None]:
+def ended_by_interrupt() -> AbstractContextManager[None]:
     """Let Ctrl-C kill the process: duckdb blocks KeyboardInterrupt, and a query writes nothing."""
-    mine = threading.current_thread() is threading.main_thread()
-    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        return handling(signal.SIGINT, signal.SIG_DFL)
+    return nullcontext()
 
 
-def query(args: argparse.Namespace, output: Output, path: Path) -> int:
+def query(args: argparse.Namespace, output: Output, path: Path) -> None:
     """Query ingested traces in SQL."""
     from ...traces.warehouse.reading import Warehouse
 
     with Warehouse(path) as opened, ended_by_interrupt():
         if args.format == "csv":
             with opened.cursor(args.sql) as (names, batches):
-                writer = _csv(sys.stdout, names)
-                for batch in batches:
-                    writer.writerows(map(_cells, batch))
-            sys.stdout.flush()
-            return 0
+                write_csv(names, (row for batch in batches for row in batch))
+            return
         names, rows = opened.ask(args.sql)
     show_rows(output, names, rows)
-    return 0
 
 
 def show_rows(output: Output, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print the result of a query as a table, or as JSON."""
-    from ...traces.report import Table
-
     cells = [["" if value is None else _figure(value) for value in row] for row in rows]
     words = [i for i in range(len(names)) if any(isinstance(row[i], str) for row in rows)]
-    for number, line in enumerate(Table(names, cells, words).lines()):
-        output.line(line, "bold" if number == 0 else "")
+    plain(output, names, cells, words)
     output.json({"columns": names, "rows": rows})
 
 
-def write_csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Write the result of a query to stdout as CSV."""
-    _csv(sys.stdout, names).writerows(map(_cells, rows))
-    sys.stdout.flush()
+def write_csv(
+    names: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO | None = None
+) -> None:
+    """Write rows as CSV, under the names of their columns."""
+    from ...traces.export_tables import cell
+
+    file = file or sys.stdout
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerows(map(cell, row) for row in chain([names], rows))
+    file.flush()
 
 
 def _figure(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _csv(file: Any, names: Sequence[str]) -> Any:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(_cells(names))
-    return writer
-
-
-def _cells(row: Sequence[Any]) -> list[Any]:
-    from ...traces.export_tables import cell
-
-    return [cell(value) for value in row]
-
-
-def report(args: argparse.Namespace, output: Output) -> int:
-    """Run the predefined reports."""
+def report(args: argparse.Namespace, output: Output) -> None:
+    """Report on ingested traces: tables, CSV, an HTML page."""
     from ...traces.warehouse.reading import Warehouse
     from ...traces.warehouse.reports import chosen
 
@@ -226,12 +201,9 @@ def report(args: argparse.Namespace, output: Output) -> int:
             for one, rows in found
         }
     )
-    return 0
 
 
 def _show(output: Output, found: Sequence[tuple[Report, Found]]) -> None:
-    from ...traces.report import Table
-
     for number, (one, rows) in enumerate(found):
         if number:
             output.line()
@@ -240,8 +212,7 @@ def _show(output: Output, found: Sequence[tuple[Report, Found]]) -> None:
             output.line("no data", "dim")
             continue
         headings = [column.heading for column in rows.columns]
-        for line in Table(headings, rows.cells(), rows.words).lines():
-            output.line(line)
+        plain(output, headings, rows.cells(), rows.words)
 
 
 def _write_page(
@@ -258,7 +229,6 @@ def _write_page(
 def _write_csv(args: argparse.Namespace, found: Sequence[tuple[Report, Found]]) -> None:
     if len(found) == 1 and not args.output:
         _write_report(found[0][1], sys.stdout)
-        sys.stdout.flush()
         return
     folder = Path(args.output)
     if len(found) == 1 and not folder.is_dir():
@@ -271,6 +241,6 @@ def _write_csv(args: argparse.Namespace, found: Sequence[tuple[Report, Found]]) 
             _write_report(rows, file)
 
 
-def _write_report(found: Found, file: Any) -> None:
+def _write_report(found: Found, file: TextIO) -> None:
     names = [column.name for column in found.columns]
-    _csv(file, names).writerows(_cells([row[name] for name in names]) for row in found.rows)
+    write_csv(names, ([row[name] for name in names] for row in found.rows), file)

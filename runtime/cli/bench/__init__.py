@@ -1,10 +1,6 @@
 """``triplepoint bench``: how fast models, batches, agents and servers are here."""
 
-from __future__ import annotations
-
-import argparse
-
-from ..arguments import add_commands
+from ..arguments import commands_of
 
 COMMANDS = {
     "speed": "measure prefill and decode speed, like llama-bench",
@@ -14,9 +10,4 @@ COMMANDS = {
     "trace": "time the work of a recorded run",
 }
 
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Declare the commands; `speed` is the default."""
-    commands = add_commands(verb, default="speed")
-    for name, summary in COMMANDS.items():
-        commands.declare(name, summary, f"bench.{name}")
+add_options = commands_of("bench", COMMANDS, default="speed")

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from ...replay import examples
+from ...replay.together import Turns, measure
 from ..load_engine import load_engine
 from ..output import Output
 from ..tables import Column, Row, between, rate, show
-from .options import add_common_options, form_of
-
-if TYPE_CHECKING:
-    from ...replay.together import Turns
+from .options import form_of
 
 RUNS = ("chat", "search")  # of an agent with tools; the rest of the library is made-up sizes
 TIMES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("gap", "gaps_s"))
 
 
-def add_options(bench: argparse.ArgumentParser) -> None:
-    """Add the options: the number of agents, and the model."""
-    bench.add_argument("agents", type=int, metavar="N", help="number of agents")
-    add_common_options(bench)
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Measure and print a row for agents one after another, and one for all at once."""
-    from ...replay import examples
-    from ...replay.together import measure
-
     columns = [Column("agents", 22, is_text=True), Column("jobs/hour", 9), Column("tok/s", 9)]
     columns += [Column(f"{name} {q} ms", 11) for name, _ in TIMES for q in ("p50", "p99")]
     columns += [Column("jobs/hour min … max", 20)]
@@ -46,12 +36,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
             f"alternating rounds: {between(gains)} × the jobs/hour when run at once"
         )
         output.line(together.forecasts.describe())
-    return 0
 
 
 def _rows(found: list[Turns], agents: int) -> Iterator[Row]:
-    import statistics  # not for the help
-
     for one in found:
         name = f"{agents} at once" if one.together else f"{agents} one after another"
         each = one.jobs_per_hour

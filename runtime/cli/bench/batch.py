@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 from ....errors import SettingError
+from ...bench.batch import Batched, measure
+from ...bench.compare import Baseline
+from ...engine.engine import Engine
+from ...engine.passes.shared_pass import GOAL
 from ..load_engine import load_engine
-from ..options import add_number, add_numbers
 from ..output import Output
 from ..tables import Column, Row, percent, rate, show
-from .options import add_baseline_options, add_common_options, add_length_options, form_of
-
-if TYPE_CHECKING:
-    from ...bench.batch import Batched
-    from ...bench.compare import Baseline
-    from ...engine.engine import Engine
+from .options import form_of
 
 
-def add_options(bench: argparse.ArgumentParser) -> None:
-    """Add the options: batch sizes, lengths, and the model."""
-    sizes = [1, 2, 4, 8, 16]
-    add_numbers(bench, "batch", nargs="?", default=sizes, metavar="B,…", help="sequences per pass")
-    add_common_options(bench)
-    add_length_options(bench)
-    add_number(
-        bench,
-        "--shared",
-        default=0,
-        help="make the first N tokens of all prompts the same, like a system prompt",
-    )
-    add_baseline_options(bench)
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Measure and print a row for each prompt, decode and batch length."""
-    from ...engine.passes.shared_pass import GOAL
-
     columns = [Column(name, 7) for name in ("PP", "TG", "B", "N_KV")]
     columns += [Column(name, 10) for name in ("T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s")]
     columns += [Column("S_TG min … max", 20), Column("by B = first", 12)]
@@ -71,22 +52,17 @@ def run(args: argparse.Namespace, output: Output) -> int:
                 f"the first {args.shared:,} tokens are the same in all sequences and computed "
                 "beforehand; apart: each sequence reads them separately in every pass"
             )
-    return 0
 
 
 @contextmanager
 def _baseline(args: argparse.Namespace, engine: Engine) -> Iterator[Baseline]:
     """Yield llama.cpp with the same model loaded."""
-    from ...bench.compare import Baseline
-
     with Baseline(args.baseline_python or sys.executable) as baseline:
         baseline.load(engine.model.path, engine.context, engine.threads)
         yield baseline
 
 
 def _rows(args: argparse.Namespace, engine: Engine, baseline: Baseline | None) -> Iterator[Row]:
-    from ...bench.batch import measure
-
     pairs = [(prompt, generate) for prompt in args.n_prompt for generate in args.n_gen]
     if not all(prompt and generate for prompt, generate in pairs):
         raise SettingError("bench batch: -p and -n must be at least 1")
@@ -98,8 +74,6 @@ def _rows(args: argparse.Namespace, engine: Engine, baseline: Baseline | None) -
 
 
 def _row(one: Batched, first: Batched) -> Row:
-    from ...engine.passes.shared_pass import GOAL
-
     prompt_s = one.batch * (one.prompt - one.shared) / one.prompt_rate
     decode_s = one.batch * one.generate / one.decode_rate
     ratio = one.decode_rate / first.decode_rate
@@ -128,8 +102,6 @@ def _row(one: Batched, first: Batched) -> Row:
         "speed_tg": one.decode_rate,
     }
     if one.apart_s:
-        import statistics  # not for the help
-
         rates = one.apart_rates
         apart = statistics.median(rates)
         cells += [

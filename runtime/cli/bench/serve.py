@@ -6,72 +6,22 @@ import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..load_engine import add_engine_options
-from ..options import add_format_option, add_number, add_numbers, add_switch, count, within
+from ....errors import SettingError, TraceError
+from ...bench.load import Load, measure
+from ...bench.load_client import HttpClient, model_of
+from ...bench.load_work import Work
+from ...replay import examples
+from ...replay.workload import chosen_run, work_items
+from ..load_engine import EngineOptions, flags_set
 from ..output import Output
 from ..tables import Column, Row, percent, rate, show
 from .options import form_of
 
-if TYPE_CHECKING:
-    from ...bench.load import Load
-    from ...bench.load_work import Work
-
 RUNS = ("chat", "search")  # whose tools' times are known
 TIMES = (("TTFT s", "ttft", 1.0), ("TPOT ms", "tpot", 1e3), ("gap ms", "gap", 1e3))
-IDEAS = ("deadline", "sharing", "programs", "parking")
-_OF_SERVER = {"without": None, "parallel": None}
-_OF_ENGINE = {
-    **dict.fromkeys(("model", "threads", "target", "kv", "tune", "kv_memory", "context")),
-    "cache_packed_weights": False,
-    "draft": ("auto", "auto"),
-}
-"""Options with their defaults."""
-
-
-def add_options(bench: argparse.ArgumentParser) -> None:
-    """Add the options: the number of agents, their work, and the server."""
-    add_numbers(bench, "agents", help="concurrent agents")
-    add_engine_options(bench)
-    add_format_option(bench, "md", "csv")
-    add_number(bench, "-r", "--repetitions", default=1, help="rounds for each N")
-    bench.add_argument(
-        "--url",
-        metavar="URL",
-        help="use a running server; TRIPLEPOINT_API_KEY holds its key (default: start one with -m)",
-    )
-    add_number(bench, "--turns", default=6, help="replies per agent")
-    add_number(bench, "--system", default=3000, help="length of the system prompt in words")
-    sizes = [200, 5000]
-    text = "length of tool results in words"
-    add_numbers(bench, "--results", default=sizes, metavar="MIN,MAX", help=text)
-    add_number(bench, "--reply", default=64, help="length of each reply in tokens")
-    add_number(bench, "--seed", type=count, default=0, help="random seed of texts and sampling")
-    bench.add_argument(
-        "--pause",
-        type=_seconds,
-        metavar="S",
-        help="seconds that each tool takes (default: as recorded)",
-    )
-    bench.add_argument(
-        "--temperature",
-        type=float,
-        default=1.0,
-        metavar="T",
-        help="sampling temperature; with random weights, greedy replies repeat themselves "
-        "(default: 1)",
-    )
-    add_number(bench, "--parallel", help="maximum number of concurrent requests (default: 32)")
-    bench.add_argument(
-        "--without",
-        action="append",
-        choices=IDEAS,
-        help="turn this off in the server that is started; repeatable",
-    )
-    add_switch(
-        bench, "--in-process", help="run the agents on an engine in this process, without a server"
-    )
+_OF_SERVER = ("without", "parallel")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -93,24 +43,18 @@ def _check(args: argparse.Namespace) -> None:
     Raises:
         SettingError: one was given.
     """
-    from ....errors import SettingError
-
     if args.url is not None:
-        refused, own = {"in_process": False, **_OF_SERVER, **_OF_ENGINE}, "--url"
+        refused, own = ("in_process", *_OF_SERVER, *EngineOptions.options), "--url"
         why = "a running server has its own model and settings"
     elif args.in_process:
         refused, own, why = _OF_SERVER, "--in-process", "there is no server"
     else:
         return
-    for name, default in refused.items():
-        if getattr(args, name) != default:
-            option = name.replace("_", "-")
-            raise SettingError(f"--{option} cannot be combined with {own}: {why}")
+    for flag in flags_set(args, refused):
+        raise SettingError(f"{flag} cannot be combined with {own}: {why}")
 
 
 def _rows(args: argparse.Namespace, output: Output, ended: list[bool]) -> Iterator[Row]:
-    from ...bench.load import measure
-
     for round_ in range(args.repetitions):
         for agents in args.agents:
             # A server knows what it was asked before: each measurement has texts of its own.
@@ -124,9 +68,6 @@ def _rows(args: argparse.Namespace, output: Output, ended: list[bool]) -> Iterat
 
 
 def _work(args: argparse.Namespace, agents: int, seed: int) -> Work:
-    from ....errors import SettingError
-    from ...bench.load_work import Work
-
     if len(args.results) != 2:
         raise SettingError("--results takes two numbers, such as 200,5000")
     least, most = args.results
@@ -136,10 +77,6 @@ def _work(args: argparse.Namespace, agents: int, seed: int) -> Work:
 
 def _recorded_pauses() -> tuple[float, ...]:
     """Return the durations of tool calls in recorded runs, in seconds."""
-    from ....errors import TraceError
-    from ...replay import examples
-    from ...replay.workload import chosen_run, work_items
-
     try:
         runs = [chosen_run(examples.load(name), -1)[0] for name in RUNS]
     except TraceError as error:
@@ -152,12 +89,10 @@ def _recorded_pauses() -> tuple[float, ...]:
 @contextmanager
 def _client(args: argparse.Namespace, output: Output, work: Work) -> Iterator[Any]:
     """Yield a factory of agents' clients; on exit, stop the server if this started it."""
-    from ...bench.load_client import HttpClient, model_of
-
     # Words that are drawn do not repeat themselves, so that no server can draft them.
     options = {"temperature": args.temperature, "top_k": 40, "seed": work.seed}
     if args.in_process:
-        from .in_process import engine_client
+        from ..engine_client import engine_client  # and with it an engine
 
         with engine_client(args, output, options, work) as connect:
             yield connect
@@ -205,7 +140,3 @@ def _row(load: Load) -> Row:
     }
     samples = {"job_s": [job.seconds for job in load.jobs]}
     return Row([*cells, f"{again:.2f}"], fields, samples)
-
-
-def _seconds(text: str) -> float:
-    return within(text, "a number of seconds from 0 to 3600", lambda value: 0 <= value < 3600)

@@ -9,7 +9,10 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
+
+import httpx
 
 from ....errors import EngineError
 from ..load_engine import load_calibrated
@@ -17,8 +20,6 @@ from ..output import Output
 from ..serve import named_models
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from ...bench.load_work import Work
     from ...engine.engine import Engine
 
@@ -58,8 +59,6 @@ def running(args: argparse.Namespace, output: Output, work: Work) -> Iterator[st
 
 
 def _until_loaded(url: str) -> None:
-    import httpx
-
     until = time.monotonic() + _START_S
     with httpx.Client(trust_env=False) as client:
         while (status := client.get(f"{url}/health").status_code) != 200:
@@ -69,8 +68,6 @@ def _until_loaded(url: str) -> None:
 
 
 def _check_room(url: str, work: Work) -> None:
-    import httpx
-
     with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
         props = client.get("/props").raise_for_status().json()
 

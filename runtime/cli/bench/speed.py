@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....errors import SettingError
 from ....traces.sanitize import printable
+from ...bench import runner as bench
+from ...bench.compare import Baseline, Pair, PairedBenchmark
+from ...bench.runner import PARTS, Result, cases
+from ...engine.engine import Engine
+from ...physics.machine import RooflineProbe
+from ...physics.timed_passes import Case
 from ..load_engine import load_engine
 from ..output import Output
 from ..tables import Column, Form, Row, between, limits_of, notes, now, percent, show, show_each
-from .options import (
-    add_baseline_options,
-    add_common_options,
-    add_depth_option,
-    add_length_options,
-    add_tests_option,
-    form_of,
-)
-
-if TYPE_CHECKING:
-    from ...bench.compare import Pair
-    from ...bench.runner import Result
-    from ...engine.engine import Engine
-    from ...physics.timed_passes import Case
+from .options import form_of
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: rows, model, and the engine to compare with."""
-    add_common_options(verb)
-    add_length_options(verb)
-    add_depth_option(verb, [0])
-    add_tests_option(verb)
-    add_baseline_options(verb)
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Measure and print each row as soon as it is known."""
     form = form_of(args)
-    from ...bench.runner import cases
-
     todo = args.tests or cases(args.n_prompt, args.n_gen, args.n_depth)
     if not todo:
         raise SettingError("nothing to measure: all lengths are 0; set -p, -n or --tests")
@@ -51,7 +34,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             _against(args, output, form, engine, todo)
         else:
             _speed(args, output, form, engine, todo)
-    return 0
 
 
 # --- a model's speed
@@ -60,9 +42,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def _speed(
     args: argparse.Namespace, output: Output, form: Form, engine: Engine, todo: Sequence[Case]
 ) -> None:
-    from ...bench import runner as bench
-    from ...physics.machine import RooflineProbe
-
     limits = RooflineProbe(engine.loaded.library, engine.loaded.pool)
     results = bench.run(engine, todo, repeat=args.repetitions, limits=limits)
     model, target = engine.model, str(engine.target)
@@ -84,8 +63,6 @@ def _speed(
 
 
 def _speed_values(engine: Engine, result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
-    import statistics
-
     ns = [seconds * 1e9 for seconds in result.seconds]
     fields = {
         **_about(engine, result.case),
@@ -106,8 +83,6 @@ def _speed_values(engine: Engine, result: Result) -> tuple[dict[str, Any], dict[
 
 def _breakdown(output: Output, results: Sequence[Result]) -> None:
     """Print a second table: the shares of the threads' time in each row."""
-    from ...bench.runner import PARTS
-
     columns: list[Column[Any]] = [Column("test", 15), *(Column(part, 9) for part in PARTS)]
     rows = [Row((r.case.name, *(f"{r.spent[part]:.1%}" for part in PARTS)), {}) for r in results]
     output.line()
@@ -120,9 +95,6 @@ def _breakdown(output: Output, results: Sequence[Result]) -> None:
 def _against(
     args: argparse.Namespace, output: Output, form: Form, engine: Engine, todo: Sequence[Case]
 ) -> None:
-    from ...bench.compare import Baseline, PairedBenchmark
-    from ...physics.machine import RooflineProbe
-
     limits = RooflineProbe(engine.loaded.library, engine.loaded.pool)
     with Baseline(args.baseline_python or sys.executable) as peer:
         contest = PairedBenchmark(engine, peer, todo, repeat=args.repetitions, limits=limits)

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import Any
 
 from ....traces.sanitize import printable, short
+from ....traces.timeline import duration
+from ...engine.engine import Engine
+from ...physics.machine import RooflineProbe
+from ...replay import workload
+from ...replay.timing import Timed, measure
+from ..engine_from_trace import engine_of, load_trace, positions_for
 from ..output import Output
 from ..tables import Column, between, notes, percent, rate, show_each
-from ..traces import TRACE
-from .options import add_common_options, form_of
-
-if TYPE_CHECKING:
-    from ...engine.engine import Engine
-    from ...replay.timing import Timed
+from .options import form_of
 
 
-def add_options(bench: argparse.ArgumentParser) -> None:
-    """Add the options: the run, and the model."""
-    bench.add_argument("trace", metavar="TRACE", help=TRACE)
-    add_common_options(bench, model="default: the recorded one")
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Repeat the recorded work and print a row for each phase, then the sums."""
-    from statistics import median
-
-    from ....traces.timeline import duration
-    from ...physics.machine import RooflineProbe
-    from ...replay import workload
-    from ...replay.timing import measure
-    from ..engine_from_trace import engine_of, load_trace, positions_for
-
     trace = load_trace(args.trace)
     chosen, header = workload.chosen_run(trace, -1)
     context = positions_for(header, workload.work_items(chosen), args.model)
@@ -59,12 +47,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
             recorded = "" if model.sha256 == header.model.sha256 else f", of {header.model.name}"
             output.line(f"{printable(args.trace)}{recorded}, on {model.name} {model.quant}")
             notes(output, engine.kv, args.repetitions, limits.samples)
-    return 0
 
 
 def _values(engine: Engine, name: str, timed: Timed) -> tuple[dict[str, Any], dict[str, Any]]:
-    from statistics import median
-
     model = engine.model
     fields: dict[str, Any] = {
         "trace": name,

@@ -4,37 +4,17 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from typing import TYPE_CHECKING
 
 from ....errors import SettingError
 from ...hub.progress import size_text
 from ..exit_codes import Exit
 from ..output import Output
-from ..removing import add_yes_option, confirmed, report_removed
-
-if TYPE_CHECKING:
-    from .disk_usage import DiskUsage
-
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: list or clean, and which caches."""
-    verb.add_argument(
-        "action",
-        nargs="?",
-        choices=("ls", "clean"),
-        default="ls",
-        help="list the caches, or remove them (default: ls)",
-    )
-    verb.add_argument(
-        "kinds", nargs="*", metavar="KIND", help="only this kind, by its name in the list"
-    )
-    add_yes_option(verb)
+from ..removing import confirmed, report_removed
+from .disk_usage import DiskUsage, disk_usage
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """List the caches; for ``clean``, confirm and remove them."""
-    from .disk_usage import disk_usage
-
     everything = disk_usage()
     if args.action == "ls":
         _show(everything, output)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+import platform
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any
+
+import llvmlite.binding as llvm
 
 from ....errors import SettingError
+from ....jit import targets
+from ....jit.compile import Library
+from ....jit.pool import Pool
+from ....jit.targets import resolve
+from ....traces.timeline import duration
+from ...engine.policy.choices import choose_pages
 from ...hub.progress import size_text
-from ..load_engine import MODEL, named
-from ..options import add_number, add_switch
+from ...physics import machine, register_tiles, thread_sweep
+from ...physics.huge_pages import page_gain
+from ...physics.machine import DOUBT, DOUBTFUL_SAMPLES, log, physical_cores, pool_size
+from ...physics.thread_sweep import ThreadSweep
 from ..output import Output
-
-if TYPE_CHECKING:
-    from ....jit.compile import Library
-    from ...physics.thread_sweep import ThreadSweep
+from ..tables import block
+from .disk_usage import disk_usage
 
 LEVELS = ("L1", "L2", "L3", "DRAM")
 _PACKAGES = (
@@ -31,23 +42,7 @@ _PACKAGES = (
 )
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options that select what is measured."""
-    which = verb.add_mutually_exclusive_group()
-    add_switch(which, "--measure", help="measure the limits again, also by number of threads")
-    add_switch(
-        which,
-        "--agent",
-        help="find the settings of the harness that suit a model file, and keep them for it",
-    )
-    verb.add_argument(
-        *("-m", "--model"), type=named, metavar="MODEL", help=f"with --agent: {MODEL}"
-    )
-    add_number(verb, "--minutes", default=10, help="with --agent: minutes that it may take")
-    add_number(verb, "-t", "--threads", help="measure with N threads")
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Gather the reports and print them."""
     if args.agent:
         from .tune import run as tune
@@ -55,33 +50,27 @@ def run(args: argparse.Namespace, output: Output) -> int:
         return tune(args, output)
     if args.model:
         raise SettingError("-m is for doctor --agent; without it doctor is about this machine")
-    from dataclasses import asdict
-
-    from ...physics.machine import pool_size
-
     count = None if args.threads is None else pool_size(args.threads)
     target, versions = target_report(), version_report()
+    library = Library(resolve(target["name"]))
     _show_target(output, target)
-    machine = machine_report(target["name"], count, remeasure=args.measure)
+    machine = machine_report(library, count, remeasure=args.measure)
     _show_machine(output, machine)
-    swept = sweep_report(target["name"], count, remeasure=args.measure)
+    swept = sweep_report(library, count, remeasure=args.measure)
     if swept is not None:
         _show_sweep(output, swept)
-    tuning = tuning_report(target["name"], count)
+    tuning = tuning_report(library, count)
     _show_tuning(output, tuning)
     caches = cache_report()
     _show_caches(output, caches)
-    _show(output, "versions", list(versions.items()))
+    block(output, "versions", list(versions.items()))
     threads = None if swept is None else asdict(swept)
     report = {"target": target, "machine": machine, "threads": threads, "tuning": tuning}
     output.json({**report, "caches": caches, "versions": versions})
-    return 0
 
 
 def target_report() -> dict[str, Any]:
     """Return the CPU target in use, and the features that each other target lacks here."""
-    from ....jit import targets
-
     chosen = targets.chosen()
     arch = targets.host_arch()
     lacks = {
@@ -101,69 +90,48 @@ def target_report() -> dict[str, Any]:
     }
 
 
-def machine_report(target: str, threads: int | None, *, remeasure: bool) -> dict[str, Any]:
+def machine_report(library: Library, threads: int | None, *, remeasure: bool) -> dict[str, Any]:
     """Return the CPU and its limits; measure them, in half a second, if they are not cached."""
-    from ....jit.compile import Library
-    from ....jit.pool import Pool
-    from ....jit.targets import resolve
-    from ...physics import machine
-
-    library = Library(resolve(target))
-    with Pool(library, threads or machine.physical_cores()) as pool:
+    with _pool(library, threads) as pool:
         if remeasure:
-            for old in machine.profile_folder().glob(f"{target}-{pool.threads}t-*.json"):
+            of_pool = f"{library.target.name}-{pool.threads}t-*.json"
+            for old in machine.profile_folder().glob(of_pool):
                 old.unlink(missing_ok=True)
         profile = machine.profile(library, pool)
     cores = machine.physical_cores()
     return {"physical_cores": cores, **profile.as_dict(), "doubtful": profile.doubtful}
 
 
-def sweep_report(target: str, threads: int | None, *, remeasure: bool) -> ThreadSweep | None:
-    """Return the limits by number of threads: measured on request, else from the cache, if any."""
-    from ....jit.compile import Library
-    from ....jit.targets import resolve
-    from ...physics import thread_sweep
-    from ...physics.machine import log
+def sweep_report(library: Library, threads: int | None, *, remeasure: bool) -> ThreadSweep | None:
+    """Return the limits by number of threads: measured on request, else from the cache, if any.
 
-    library = Library(resolve(target))
+    A measurement also finds the fastest register tiles, for engines that are loaded later.
+    """
     if not remeasure:
         return thread_sweep.load(library)
     log.info("measuring by number of threads (20 s at most) …")
-    _measure_tiles(library, threads)
+    with _pool(library, threads) as pool:
+        register_tiles.save(register_tiles.measure(library, pool), library)
     found = thread_sweep.sweep(library, None if threads is None else [threads])
     if threads is None:
         thread_sweep.save(found)
     return found
 
 
-def tuning_report(target: str, threads: int | None) -> dict[str, Any]:
+def tuning_report(library: Library, threads: int | None) -> dict[str, Any]:
     """Return the execution policy that depends on the machine alone, and the reasons for it."""
-    from ....jit.compile import Library
-    from ....jit.pool import Pool
-    from ....jit.targets import resolve
-    from ...engine.policy.choices import choose_pages
-    from ...physics.huge_pages import page_gain
-    from ...physics.machine import physical_cores
-
-    library, most = Library(resolve(target)), threads or physical_cores()
-    with Pool(library, most) as pool:
+    with _pool(library, threads) as pool:
         pages = choose_pages(page_gain(library, pool))
-    return {"threads_most": most, "pages": bool(pages.value), "pages_why": pages.why}
+        return {"threads_most": pool.threads, "pages": bool(pages.value), "pages_why": pages.why}
 
 
-def _measure_tiles(library: Library, threads: int | None) -> None:
-    """Measure the fastest register tiles here and save them for engines loaded later."""
-    from ....jit.pool import Pool
-    from ...physics import machine, register_tiles
-
-    with Pool(library, threads or machine.physical_cores()) as pool:
-        register_tiles.save(register_tiles.measure(library, pool), library)
+def _pool(library: Library, threads: int | None) -> Pool:
+    """Start this many threads, or one for each physical core."""
+    return Pool(library, threads or physical_cores())
 
 
 def cache_report() -> list[dict[str, Any]]:
     """Return the path, number and size of the files on disk, by kind."""
-    from .disk_usage import disk_usage
-
     return [
         {"path": str(k.path), "what": k.what, "files": k.files, "bytes": k.nbytes}
         for k in disk_usage()
@@ -172,11 +140,6 @@ def cache_report() -> list[dict[str, Any]]:
 
 def version_report() -> dict[str, str]:
     """Return the versions of Python, the system and the packages that the engine uses."""
-    import platform
-    from importlib import metadata
-
-    import llvmlite.binding as llvm
-
     found = {"python": platform.python_version(), "system": platform.platform()}
     for name in _PACKAGES:
         try:
@@ -204,17 +167,15 @@ def _show_target(output: Output, target: dict[str, Any]) -> None:
         for name, better in target["slower_than"].items()
         if better
     ]
-    _show(output, "target", rows)
+    block(output, "target", rows)
 
 
 def _show_machine(output: Output, machine: dict[str, Any]) -> None:
-    from ....traces.timeline import duration
-
     cores, physical = machine["cores"], machine["physical_cores"]
     siblings = "" if physical == cores else f", {physical} without their SMT siblings"
     sizes = ", ".join(f"{level} {_size(size)}" for level, size in machine["caches"].items())
     rows = [("name", machine["cpu"]), ("cores", f"{cores} usable{siblings}"), ("caches", sizes)]
-    _show(output, "cpu", rows)
+    block(output, "cpu", rows)
     rows = [(f"read {level}", f"{gb:,.1f} GB/s") for level, gb in machine["read_gbps"].items()]
     rows += [
         ("int8", f"{machine['int8_gops']:,.0f} GOP/s"),
@@ -225,13 +186,11 @@ def _show_machine(output: Output, machine: dict[str, Any]) -> None:
     if machine["doubtful"]:
         rows.append(("doubtful", _doubt(machine)))
     threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
-    _show(output, f"limits with {threads}, measured {machine['date']}", rows)
+    block(output, f"limits with {threads}, measured {machine['date']}", rows)
 
 
 def _doubt(machine: dict[str, Any]) -> str:
     """Describe how far the limits were disturbed, and when they are measured again."""
-    from ...physics.machine import DOUBT, DOUBTFUL_SAMPLES
-
     spread, waited = (max(machine[name].values()) for name in ("spread", "run_delay"))
     left = DOUBTFUL_SAMPLES - machine["samples"]
     again = "`doctor --measure` measures again"
@@ -263,7 +222,7 @@ def _show_sweep(output: Output, found: ThreadSweep) -> None:
         rows.append((str(p.threads), "".join(f"{cell:>10}" for cell in cells) + doubt))
     if found.left_out:
         rows.append(("left out", f"{', '.join(map(str, found.left_out))}: no time was left"))
-    _show(output, f"by threads, in GB/s and GOP/s, measured {found.date}", rows)
+    block(output, f"by threads, in GB/s and GOP/s, measured {found.date}", rows)
 
 
 def _show_tuning(output: Output, found: dict[str, Any]) -> None:
@@ -274,7 +233,7 @@ def _show_tuning(output: Output, found: dict[str, Any]) -> None:
         ("large pages", f"{'on' if found['pages'] else 'off'}: {found['pages_why']}"),
         ("the rest", "prefill chunk, KV split, spin time: chosen when a model is loaded"),
     ]
-    _show(output, "execution policy of this machine", rows)
+    block(output, "execution policy of this machine", rows)
 
 
 def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:
@@ -285,15 +244,7 @@ def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:
         )
         for c in caches
     ]
-    _show(output, "files on disk", rows)
-
-
-def _show(output: Output, title: str, rows: list[tuple[str, str]]) -> None:
-    """Print a titled block of names and values."""
-    output.line(title, "bold")
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        output.line(f"  {name.ljust(width)}  {value}")
+    block(output, "files on disk", rows)
 
 
 def _size(count: float) -> str:

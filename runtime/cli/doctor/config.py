@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from typing import TYPE_CHECKING
 
-from ..exit_codes import Exit
+from ....jit import targets
+from ....traces.retention import LIMIT
+from ...config import KEYS, Setting, config_path, default_model, read_settings
+from ...hub.settings import ENDPOINT, HubSettings
 from ..output import Output
 
-if TYPE_CHECKING:
-    from ...config import Setting
 
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Print each setting, its value and its source."""
-    from ...config import config_path
-
     settings = _settings()
     output.line(f"config file: {config_path()}{'' if config_path().exists() else ' (none yet)'}")
     values = {name: one.value for name, one in settings.items()}
@@ -31,15 +28,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
             **{name: {"value": one.value, "from": one.source} for name, one in settings.items()},
         }
     )
-    return Exit.OK
 
 
 def _settings() -> dict[str, Setting]:
-    from ....jit import targets
-    from ....traces.retention import LIMIT
-    from ...config import KEYS, Setting, default_model, read_settings
-    from ...hub.settings import ENDPOINT, HubSettings
-
     hub = HubSettings.from_environ()
     target = targets.chosen().name
     token = _first("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") or "file of `hf auth login`"

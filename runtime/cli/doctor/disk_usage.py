@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....arguments import user_folder
+from ...agent.session_store import sessions_folder
+from ...config import config_path
+from ...hub.settings import HubSettings
+from ..traces import default_folder
 
 _WORDS = {
     "kernels": "compiled kernels",
@@ -40,11 +44,6 @@ class DiskUsage:
 
 def disk_usage() -> list[DiskUsage]:
     """Measure everything on disk: our caches, the traces, and the pulled models."""
-    from ...agent.session_store import sessions_folder
-    from ...config import config_path
-    from ...hub.settings import HubSettings
-    from ..traces import default_folder
-
     root = user_folder("cache")
     models = HubSettings.from_environ().cache
     no_caches = (models, default_folder(), sessions_folder(), config_path())

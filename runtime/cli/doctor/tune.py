@@ -11,12 +11,11 @@ from ....errors import SettingError
 from ...agent.config import is_bare
 from ...agent.harness.tuned import keep, shown
 from ...suites.harness_tuning import HarnessTuner, Report
-from ..exit_codes import Exit
 from ..load_engine import choose_model, is_server, load_engine
 from ..output import Output
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Tune, show the result, and save it; nothing is written before the end."""
     if is_server(choose_model(args)):
         raise SettingError(
@@ -36,7 +35,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
         keep(digest, report.tuned)
     _show(report, output)
     output.json({"model": name, "sha256": digest, **asdict(report)})
-    return Exit.OK
 
 
 def _show(report: Report, output: Output) -> None:

@@ -1,10 +1,6 @@
 """``triplepoint make``: convert, quantize and score model files."""
 
-from __future__ import annotations
-
-import argparse
-
-from ..arguments import add_commands
+from ..arguments import commands_of
 
 COMMANDS = {
     "convert": "convert a Hugging Face checkpoint to a GGUF file",
@@ -13,9 +9,4 @@ COMMANDS = {
     "perplexity": "measure how well a model predicts a text: perplexity and KL divergence",
 }
 
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Declare the commands."""
-    commands = add_commands(verb)
-    for name, summary in COMMANDS.items():
-        commands.declare(name, summary, f"make.{name}")
+add_options = commands_of("make", COMMANDS)

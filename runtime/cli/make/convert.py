@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from ..atomic_write import add_force_option, check_new
-from ..options import add_threads_option
+from ...convert.convert import convert
+from ..atomic_write import check_new
 from ..output import Output
 from ..tables import megabytes
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the checkpoint, the output file, and the type."""
-    verb.add_argument("source", metavar="FOLDER", help="folder with config.json and safetensors")
-    verb.add_argument("target", metavar="OUT", help="GGUF file to write")
-    verb.add_argument(
-        "--type",
-        type=str.lower,
-        choices=("auto", "f32", "f16", "bf16", "q8_0"),
-        default="auto",
-        help="type of the matrices (default: auto, the checkpoint's own)",
-    )
-    add_force_option(verb)
-    add_threads_option(verb)
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Write the file and say what is in it."""
-    from ...convert.convert import convert
-
     check_new(args.target, force=args.force)
     with output.progress:
         done = convert(
@@ -55,4 +38,3 @@ def run(args: argparse.Namespace, output: Output) -> int:
         f"{done.parameters / 1e6:,.1f} M weights, {megabytes(done.nbytes)}, {done.seconds:.1f} s"
     )
     output.json(done.as_dict())
-    return 0

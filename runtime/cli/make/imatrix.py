@@ -5,25 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..atomic_write import add_force_option, check_new
+from ...evaluate.imatrix import collect
+from ...evaluate.perplexity import text_ids
+from ..atomic_write import check_new
 from ..load_engine import load_engine
-from ..options import add_option
 from ..output import Output
-from .perplexity import add_text_options
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the model, the text, and the output file."""
-    add_text_options(verb)
-    add_option(verb, "-o", "--output", default="imatrix.gguf", metavar="OUT", help="file to write")
-    add_force_option(verb)
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Read the text and write the file."""
-    from ...evaluate.imatrix import collect
-    from ...evaluate.perplexity import text_ids
-
     check_new(args.output, force=args.force)
     args.context = args.chunk
     with output.progress, load_engine(args, output) as engine:
@@ -49,4 +39,3 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "unused_experts": found.unused_experts,
         }
     )
-    return 0

@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from ..load_engine import MODEL, add_pass_options, load_engine
-from ..options import add_file, add_number
+from ...evaluate.perplexity import Perplexity, perplexity, text_ids
+from ..load_engine import load_engine
 from ..output import Output
 
-if TYPE_CHECKING:
-    from ...evaluate.perplexity import Perplexity
 
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the model, the text, and a base to compare with."""
-    add_text_options(verb)
-    verb.add_argument(
-        "--kl-base", metavar="BASE", help="also measure the KL divergence from this model"
-    )
-
-
-def add_text_options(verb: argparse.ArgumentParser) -> None:
-    """Add a model, and a text that it reads in chunks."""
-    verb.add_argument("model", metavar="MODEL", help=MODEL)
-    add_file(verb, "file", help="text file in UTF-8")
-    add_number(verb, "-c", "--chunk", default=512, help="tokens per chunk")
-    add_number(verb, "--chunks", help="maximum number of chunks (default: all)")
-    add_pass_options(verb)
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Score the text, and show the estimate after each chunk."""
-    from ...evaluate.perplexity import perplexity, text_ids
-
     args.context = args.chunk
     with load_engine(args, output) as engine:
         ids = text_ids(args.file, engine.tokenizer)
-        on_chunk = _progress(output)
+
+        def on_chunk(found: Perplexity) -> None:
+            output.piece(f"[{found.chunks}]{found.value:.4f},")
+
         if args.kl_base is None:
             found = perplexity(engine, ids, args.chunk, max_chunks=args.chunks, on_chunk=on_chunk)
         else:
@@ -48,14 +28,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
                 )
     _show(output, found)
     output.json(found.as_dict())
-    return 0
-
-
-def _progress(output: Output):
-    def on_chunk(found: Perplexity) -> None:
-        output.piece(f"[{found.chunks}]{found.value:.4f},")
-
-    return on_chunk
 
 
 def _show(output: Output, found: Perplexity) -> None:

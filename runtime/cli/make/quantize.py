@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from ..atomic_write import add_force_option, check_new
-from ..options import add_file, add_threads_option
+from ...gguf.types import parts_of
+from ...quantize.quantize import Report, quantize
+from ..atomic_write import check_new
 from ..output import Output
 from ..tables import megabytes
 
-if TYPE_CHECKING:
-    from ...quantize.quantize import Report
 
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options: the files, the quantization, and the importance matrix."""
-    verb.add_argument("source", metavar="IN", help="GGUF file to read")
-    verb.add_argument("target", metavar="OUT", help="GGUF file to write")
-    verb.add_argument(
-        "type", metavar="TYPE", help="quantization, such as Q4_K_M or Q8_0; a wrong one lists all"
-    )
-    add_file(
-        verb, "--imatrix", help="importance matrix from `triplepoint make imatrix` or llama.cpp"
-    )
-    add_force_option(verb)
-    add_threads_option(verb)
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Write the file and say what became of it."""
-    from ...quantize.quantize import quantize
-
     check_new(args.target, force=args.force)
     with output.progress:
         report = quantize(
@@ -44,12 +25,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
         )
     _show(output, report)
     output.json(report.as_dict())
-    return 0
 
 
 def _show(output: Output, report: Report) -> None:
-    from ...gguf.types import parts_of
-
     for name, wanted, kind in report.narrowed[:5]:
         length = "its row length" if parts_of(name) == 1 else "half its row length"
         output.line(f"{name} is {kind}: {length} is not a multiple of the block size of {wanted}")

@@ -1,10 +1,6 @@
 """``triplepoint models``: search, list, pull and remove models, and set the default."""
 
-from __future__ import annotations
-
-import argparse
-
-from ..arguments import add_commands
+from ..arguments import commands_of
 
 COMMANDS = {
     "search": "list well-known models: whether they fit here, and their predicted speed. The "
@@ -17,9 +13,4 @@ COMMANDS = {
     "rm": "remove models from the cache",
 }
 
-
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Declare the commands; `search` is the default."""
-    commands = add_commands(verb, default="search")
-    for name, summary in COMMANDS.items():
-        commands.declare(name, summary, f"models.{name}")
+add_options = commands_of("models", COMMANDS, default="search")

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....errors import ModelError
+from ...hub.cache import cached_repos
+from ...hub.find import Found, models_of
+from ...hub.model_info import read_model_info
 from ...hub.progress import size_text
-from ..exit_codes import Exit
+from ...hub.settings import HubSettings
 from ..output import Output
 from ..tables import plain
 
-if TYPE_CHECKING:
-    from ...hub.find import Found
-    from ...hub.settings import HubSettings
-
 _HEAD = ("MODEL", "SIZE", "ARCHITECTURE", "USED", "RUNS")
-_WORDS = ("ARCHITECTURE", "USED", "RUNS")
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the filter by name."""
-    verb.add_argument(
-        "name", nargs="?", metavar="TEXT", help="list only models with TEXT in their name"
-    )
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """List the models in the cache; only headers are read."""
-    from ...hub.cache import cached_repos
-    from ...hub.find import models_of
-    from ...hub.settings import HubSettings
-
     settings = HubSettings.from_environ()
     wanted = (args.name or "").lower()
     models, unfinished = [], []
@@ -45,13 +32,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
             unfinished.append({"repo": repo.repo, "bytes": kept})
     show(models, unfinished, settings, output, args.name)
     output.json({"cache": str(settings.cache), "models": models, "unfinished": unfinished})
-    return Exit.OK
 
 
 def describe(found: Found) -> dict[str, Any]:
     """Return the columns of the list for a model."""
-    from ...hub.model_info import read_model_info
-
     variant = found.variant
     known: dict[str, Any] = {
         "name": str(found.name),
@@ -104,7 +88,7 @@ def show(
         for m in models
     ]
     if rows:
-        plain(output, _HEAD, rows, _WORDS)
+        plain(output, _HEAD, rows, words=(0, 2, 3, 4))
     for model in models:
         for problem in model["problems"]:
             output.line(f"{model['name']}: {problem}", "yellow")

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ....errors import ModelError
+from ...hub.cache import CachedRepo
+from ...hub.find import Found, models_of
+from ...hub.names import parse_name
 from ...hub.progress import size_text
+from ...hub.remove import remove
+from ...hub.settings import HubSettings
+from ...hub.variants import choose
+from ...weights.packed_cache import PackedCopy, copies
 from ..exit_codes import Exit
 from ..output import Output
-from ..removing import add_yes_option, confirmed, report_removed
-from .pull import show_choice
-
-if TYPE_CHECKING:
-    from ...hub.cache import CachedRepo
-    from ...hub.find import Found
-    from ...hub.settings import HubSettings
-    from ...weights.packed_cache import PackedCopy
+from ..pulling import choices_shown
+from ..removing import confirmed, report_removed
 
 
 class _Doomed(NamedTuple):
@@ -29,19 +30,8 @@ class _Doomed(NamedTuple):
     unfinished: int  # bytes; they go too where no single model is named
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the names of the models, and the switch that skips the confirmation."""
-    verb.add_argument(
-        "names", nargs="+", metavar="MODEL", help="ORG/NAME, or ORG/NAME:QUANT for one quantization"
-    )
-    add_yes_option(verb)
-
-
 def run(args: argparse.Namespace, output: Output) -> int:
     """List what would be removed, confirm, and remove it."""
-    from ...hub.remove import remove
-    from ...hub.settings import HubSettings
-
     settings = HubSettings.from_environ()
     doomed = [_doomed(name, settings, output) for name in args.names]
     for one in doomed:
@@ -65,11 +55,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
-    from ...hub.cache import CachedRepo
-    from ...hub.find import models_of
-    from ...hub.names import parse_name
-    from ...hub.variants import ChoiceError, choose
-
     name = parse_name(text)
     repo = CachedRepo(settings.cache, name.repo)
     models = models_of(repo, name.revision)
@@ -79,18 +64,13 @@ def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
     if not models:
         raise ModelError(f"{name} is not in {settings.cache}; triplepoint ls lists what is")
     where = f"{repo.repo} in {settings.cache}"
-    try:
+    with choices_shown(output):
         chosen = choose([one.variant for one in models], name.selector, where, whole=False)
-    except ChoiceError as error:
-        show_choice(error, output)
-        raise
     models = [one for one in models if one.variant is chosen]
     return _Doomed(repo, models, _packed(models), 0)
 
 
 def _packed(models: list[Found]) -> list[PackedCopy]:
     """Find the cached packed weights of these models."""
-    from ...weights.packed_cache import copies
-
     files = {str(path.resolve()) for one in models for path in one.paths}
     return [copy for copy in copies() if copy.model in files]

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict
 
+from ...bench.reach import CONTEXT, FLUENT, PROMPT, Reach, best, here, reach
+from ...hub.find import path_of
 from ...hub.progress import size_text
-from ..exit_codes import Exit
+from ...hub.settings import HubSettings
+from ...memory import available_bytes
+from ...physics.machine import DOUBT
 from ..output import Output
 from ..suggesting import how_to_get
-from ..tables import plain, rate
-
-if TYPE_CHECKING:
-    from ...bench.reach import Reach
+from ..tables import paragraph, plain, rate
+from .show import tuned_file
 
 _HEAD = ("MODEL", "SIZE", "MEMORY", "FITS", "TTFT S", "TOK/S", "AT 4,096", "LICENSE")
-_WORDS = ("FITS", "LICENSE")
 _LICENSE = 10  # letters of a license; `--json` has them all
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Predict the speeds and print them, without network access."""
-    from dataclasses import asdict
-
-    from ...bench.reach import CONTEXT, FLUENT, PROMPT, best, here, reach
-    from ...hub.find import path_of
-    from ...hub.settings import HubSettings
-    from ...memory import available_bytes
-    from ...physics.machine import DOUBT
-    from .show import tuned_file
-
     machine, available = here(), available_bytes()
     found = reach(machine, available)
     choice = best(found)
@@ -48,19 +39,19 @@ def run(args: argparse.Namespace, output: Output) -> int:
         + " An asterisk marks models that are already downloaded." * bool(pulled)
     )
     output.line()
-    _paragraph(notes, output)
+    paragraph(output, notes)
     tuned = {one.model.alias: tuned_file(path_of(one.model, settings)) for one in found}
     for alias, kept in tuned.items():
         if kept is not None:
-            _paragraph(f"Harness of {alias}: {kept.text}.", output)
+            paragraph(output, f"Harness of {alias}: {kept.text}.")
     if machine.doubtful:
-        _paragraph(f"Doubtful: {DOUBT}.", output)
-    _paragraph(f"{size_text(available)} of memory is available.", output)
+        paragraph(output, f"Doubtful: {DOUBT}.")
+    paragraph(output, f"{size_text(available)} of memory is available.")
     if choice is None:
         text = f"None of them fits, calls tools and writes {FLUENT:.0f} tokens per second here."
     else:
         text = how_to_get(choice, settings)
-    _paragraph(f"{text[0].upper()}{text[1:]}", output)
+    paragraph(output, f"{text[0].upper()}{text[1:]}")
     output.json(
         {
             "machine": {**machine.as_dict(), "doubtful": machine.doubtful},
@@ -70,7 +61,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "harness": {alias: asdict(kept) for alias, kept in tuned.items() if kept is not None},
         }
     )
-    return Exit.OK
 
 
 def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
@@ -87,11 +77,7 @@ def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
         )
         for one in found
     ]
-    plain(output, _HEAD, rows, _WORDS)
-
-
-def _paragraph(text: str, output: Output) -> None:
-    output.line(textwrap.fill(text, 80, break_on_hyphens=False))
+    plain(output, _HEAD, rows, words=(0, 3, 7))
 
 
 def _cut(text: str) -> str:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....traces.sanitize import short
+from ...agent.harness.tuned import Tuned, tuned_for
+from ...gguf.filehash import remembered
+from ...hub.makers import maker_sampling
+from ...hub.model_info import FileInfo, read_model_info
 from ...hub.progress import size_text
-from ..exit_codes import Exit
 from ..load_engine import model_path
 from ..output import Output
-from ..tables import rate
+from ..tables import block, rate
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ...agent.harness.tuned import Tuned
     from ...bench.reach import Speed
-    from ...hub.model_info import FileInfo
     from .facts import LayerKind, ModelFacts
 
 _FFNS = {"dense": "dense", "experts": "with experts"}
@@ -29,21 +30,11 @@ _DRAFTS = {
 _CONTEXTS = (4096, 32768)  # for which memory is shown, beside the longest
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the name of the model."""
-    verb.add_argument(
-        "name", metavar="MODEL", help="model, as for -m: a pulled model, a file, nano, …"
-    )
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Read the header and print what is in it."""
-    from dataclasses import asdict
-
     from ....jit.targets import chosen
     from ...bench.reach import known_here, speed
     from ...engine.engine import resolve_model
-    from ...hub.model_info import read_model_info
     from .facts import read_model_facts
 
     path, target = resolve_model(model_path(args.name, output)), chosen().name
@@ -62,7 +53,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "harness": asdict(tuned) if (tuned := tuned_file(path)) else None,
         }
     )
-    return Exit.OK
 
 
 def show(
@@ -81,7 +71,7 @@ def show(
     context = f"{facts.context:,} tokens" if facts.context else "unknown"
     layers = f", {facts.layers} layers" if facts.layers else ""
     files = f" in {facts.files} files" if facts.files > 1 else ""
-    _block(
+    block(
         output,
         "model",
         [
@@ -103,7 +93,7 @@ def show(
                f"{size_text(share.nbytes):>8}")
         for kind, share in facts.types.items()
     ]  # fmt: skip
-    _block(output, "tensors", rows)
+    block(output, "tensors", rows)
     if made_of is not None:
         _show_layers(made_of, output)
     _show_memory(facts, output)
@@ -113,9 +103,11 @@ def show(
             from ...physics.machine import DOUBT
 
             rows.append(("doubtful", DOUBT))
-        _block(output, "speed expected here", rows)
-    values = [(key, short(_value(value), 60)) for key, value in facts.metadata.items()]
-    _block(output, "metadata", values)
+        block(output, "speed expected here", rows)
+    values = [
+        (key, short(" ".join(str(value).split()), 60)) for key, value in facts.metadata.items()
+    ]
+    block(output, "metadata", values)
     if not facts.problems:
         output.line("supported: this model runs here", "green")
     for problem in facts.problems:
@@ -124,15 +116,10 @@ def show(
 
 def tuned_file(path: Path | None) -> Tuned | None:
     """Return the settings that `doctor --agent` found for a file, if its SHA-256 is known."""
-    from ...agent.harness.tuned import tuned_for
-    from ...gguf.filehash import remembered
-
     return tuned_for(remembered(path.stat()) or "") if path is not None else None
 
 
 def _sampling_rows(facts: FileInfo) -> list[tuple[str, str]]:
-    from ...hub.makers import maker_sampling
-
     advice = maker_sampling(facts.name, facts.architecture)
     if advice is None:
         return []
@@ -147,7 +134,7 @@ def _calls(made_of: ModelFacts) -> str:
 
 def _show_layers(made_of: ModelFacts, output: Output) -> None:
     """Print the layers by kind, the state of a sequence, and what a pass reads."""
-    _block(output, "layers", [(f"{k.layers:>3} ×", _kind(k)) for k in made_of.kinds])
+    block(output, "layers", [(f"{k.layers:>3} ×", _kind(k)) for k in made_of.kinds])
     rows = []
     if made_of.experts:
         more = f", and {made_of.shared} that every token takes" * bool(made_of.shared)
@@ -162,7 +149,7 @@ def _show_layers(made_of: ModelFacts, output: Output) -> None:
         if one.states:
             parts.append(f"{size_text(one.states)} of states")
         rows.append((name, f"{' and '.join(parts)}: {size_text(one.token)} per token"))
-    _block(output, "read", rows)
+    block(output, "read", rows)
 
 
 def _kind(kind: LayerKind) -> str:
@@ -214,7 +201,7 @@ def _show_memory(facts: FileInfo, output: Output) -> None:
         rows.append((f"with {row['context']:,} tokens", parts))
     if total := installed_bytes():
         rows.append(("this machine has", size_text(total)))
-    _block(output, "memory", rows)
+    block(output, "memory", rows)
 
 
 def _contexts(facts: FileInfo) -> list[dict[str, Any]]:
@@ -227,14 +214,3 @@ def _contexts(facts: FileInfo) -> list[dict[str, Any]]:
         {"context": n, **{kv: facts.memory.total(n, kv) for kv in facts.memory.kv_token}}
         for n in lengths
     ]
-
-
-def _value(value: object) -> str:
-    return " ".join(str(value).split())
-
-
-def _block(output: Output, title: str, rows: list[tuple[str, str]]) -> None:
-    output.line(title, "bold")
-    width = max((len(name) for name, _ in rows), default=0)
-    for name, value in rows:
-        output.line(f"  {name.ljust(width)}  {value}".rstrip())

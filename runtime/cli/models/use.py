@@ -6,27 +6,18 @@ import argparse
 import os
 from pathlib import Path
 
-from ..exit_codes import Exit
-from ..load_engine import is_server, model_path, named
+from ....errors import ModelError
+from ...config import BUILT_IN, keep_model
+from ...engine.engine import resolve_model
+from ...gguf.open import open_gguf
+from ...models import architecture_of
+from ...synthetic.write import SyntheticModel
+from ..load_engine import is_server, model_path
 from ..output import Output
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the name of the model."""
-    verb.add_argument(
-        "name", type=named, metavar="MODEL", help="model, as for -m; nano is the embedded one"
-    )
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Check that the model exists and is valid, and make it the default."""
-    from ....errors import ModelError
-    from ...config import BUILT_IN, keep_model
-    from ...engine.engine import resolve_model
-    from ...gguf.open import open_gguf
-    from ...models import architecture_of
-    from ...synthetic.write import SyntheticModel
-
     name = args.name
     if name.startswith("synthetic:"):
         SyntheticModel.parse(name)
@@ -42,4 +33,3 @@ def run(args: argparse.Namespace, output: Output) -> int:
     place = keep_model(name)
     output.line(f"the default model is now {name}, saved in {place}")
     output.json({"model": name, "config": str(place)})
-    return Exit.OK

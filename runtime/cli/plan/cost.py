@@ -5,84 +5,31 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....errors import SettingError
-from ..exit_codes import Exit
-from ..options import add_file, add_number, add_option, amount, share
+from ....traces.find import resolve
+from ...bench.reach import here
+from ...planning import cost
+from ...planning.cost import Choice, Sensitivity, Speeds, Usage, gpu_speeds, machine_choice
+from ...planning.forecaster import Forecaster, of_engine, of_name
+from ...planning.prices import OLD_DAYS, Hardware, PriceBook, load_prices
+from ...planning.usage import Recorded, read_recorded
+from ..atomic_write import atomic_write, check_outputs
+from ..load_engine import model_path
 from ..output import Output
-from ..tables import plain, rate
+from ..tables import paragraph, plain, rate
+from ..traces import default_folder
+from .options import HITS, INPUT, OUTPUT, TURNS
 
-if TYPE_CHECKING:
-    from ...planning.cost import Choice, Sensitivity, Speeds, Usage
-    from ...planning.forecaster import Forecaster
-    from ...planning.prices import Hardware, PriceBook
-    from ...planning.usage import Recorded
-
-TURNS, INPUT, OUTPUT, HITS = 200.0, 6000.0, 300.0, 0.6  # of the profile where none is given
 _RANGES = 4  # of questions a day that a line shows at most
 _HEAD = ("WHAT", "TOK/S IN", "OUT", "$/M IN", "CACHED", "OUT", "¢/QUESTION", "$/MONTH", "IN USE")
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options for usage, speeds and prices."""
-    verb.add_argument(
-        "files", nargs="*", metavar="FILE", help="traces, or result files whose rows have usage"
-    )
-    verb.add_argument(
-        "-m",
-        "--model",
-        metavar="M",
-        help="predict speeds for this model: an alias such as qwen3:4b, synthetic:NAME:TYPE, or "
-        "a file (default: speeds as recorded in the traces)",
-    )
-    add_file(
-        verb,
-        "--machine",
-        help="predict for the machine of this `doctor --json` file (default: this machine)",
-    )
-    verb.add_argument(
-        "--speeds",
-        type=speeds,
-        metavar="IN,OUT",
-        help="known speeds of prefill and decode, in tokens/s",
-    )
-    use = verb.add_argument_group("use")
-    of_use = (
-        ("--questions", f"questions per day (default: {TURNS:g})"),
-        ("--input-tokens", f"input tokens per question, over all steps (default: {INPUT:g})"),
-        ("--output-tokens", f"output tokens per question (default: {OUTPUT:g})"),
-        ("--steps", "model replies per question (default: 1)"),
-    )
-    for flag, text in of_use:
-        add_number(use, flag, type=amount, help=text)
-    text = f"share of input that is cached, 0 to 1 (default: {HITS:g})"
-    use.add_argument("--cache-hits", type=share, metavar="X", help=text)
-    add_number(use, "--parallel", default=1, help="concurrent questions")
-    prices = verb.add_argument_group("prices")
-    add_file(prices, "--prices", help="TOML file whose prices override the defaults")
-    text = "which CPU machine of the price list"
-    add_option(prices, "--hardware", default="desktop", metavar="NAME", help=text)
-    prices.add_argument("--buy", type=amount, metavar="$", help="purchase price of the CPU machine")
-    add_number(prices, "--years", type=amount, help="years until it is written off (default: 3)")
-    prices.add_argument(
-        "--hours", type=amount, metavar="H", help="hours per day that it is on (default: 24)"
-    )
-    prices.add_argument("--watts", type=amount, metavar="W", help="power under load")
-    prices.add_argument("--rent", type=amount, metavar="$", help="rent per hour, if it is rented")
-    prices.add_argument("--kwh", type=amount, metavar="$", help="price of a kilowatt-hour")
-    add_file(verb, "--svg", help="draw cost over use, and what changes it")
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Compute the costs and print them."""
-    from dataclasses import replace
-
-    from ...planning import cost
-    from ...planning.prices import OLD_DAYS, load_prices
-    from ..atomic_write import atomic_write, check_outputs
-
     check_outputs(args.svg)
     book = load_prices(args.prices)
     book = replace(book, kwh=args.kwh or book.kwh)
@@ -102,7 +49,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     for note in notes:
         output.note(note)
     age = book.age()
-    _words(output, _ages(book, hardware))
+    paragraph(output, _ages(book, hardware), width=100)
     if age > OLD_DAYS:
         output.note(f"the prices are {age} days old; give newer ones with --prices FILE")
     if args.svg:
@@ -112,7 +59,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
         with atomic_write(args.svg) as file:
             file.write(cost_svg(choices, evens, moves, usage, about))
     output.json(_json(usage, book, choices, evens, moves))
-    return Exit.OK
 
 
 def own_hardware(args: argparse.Namespace, book: PriceBook) -> Hardware:
@@ -143,18 +89,13 @@ def own_hardware(args: argparse.Namespace, book: PriceBook) -> Hardware:
     }
     if args.buy is not None:
         changes["hourly"] = 0.0
-    from dataclasses import replace
-
     return replace(hardware, **{k: v for k, v in changes.items() if v is not None})
 
 
 def _recorded(names: Sequence[str]) -> Recorded | None:
     if not names:
         return None
-    from ....traces.find import resolve
-    from ...planning.usage import read_recorded
     from ...replay import examples
-    from ..traces import default_folder
 
     paths: list[Path] = []
     for name in names:
@@ -165,8 +106,6 @@ def _recorded(names: Sequence[str]) -> Recorded | None:
 
 
 def _usage(args: argparse.Namespace, recorded: Recorded | None) -> Usage:
-    from ...planning.cost import Usage
-
     prompt, written, hits, answered, steps = INPUT, OUTPUT, HITS, 1.0, 1.0
     if recorded is not None:
         n = recorded.questions
@@ -195,8 +134,6 @@ def _forecaster(args: argparse.Namespace, output: Output) -> Forecaster | None:
 
 def forecaster(model: str, machine: str | None, output: Output) -> Forecaster:
     """Build the forecaster of a model on a machine; load the model only if its name is unknown."""
-    from ...bench.reach import here
-    from ...planning.forecaster import of_engine, of_name
     from ...replay.machine_file import read_machine
 
     limits, reached = read_machine(machine) if machine else (here(), None)
@@ -206,7 +143,6 @@ def forecaster(model: str, machine: str | None, output: Output) -> Forecaster:
     from ...engine.engine import Engine
     from ...engine.engine_timer import EngineTimer
     from ...physics.calibrate import calibrated
-    from ..load_engine import model_path
 
     with Engine.load(model_path(model, output)) as engine:
         found = of_engine(engine, calibrated(EngineTimer(engine)))
@@ -219,8 +155,6 @@ def _speeds(
     forecaster: Forecaster | None,
     usage: Usage,
 ) -> Speeds:
-    from ...planning.cost import Speeds
-
     if args.speeds is not None:
         return Speeds(*args.speeds)
     if forecaster is not None:
@@ -234,8 +168,6 @@ def _gpus(
     book: PriceBook, recorded: Recorded | None, forecaster: Forecaster | None, usage: Usage
 ) -> tuple[list[Choice], list[str]]:
     """Return the costs of rented GPUs, and why some are left out."""
-    from ...planning.cost import gpu_speeds, machine_choice
-
     weights = active = float(recorded.weights) if recorded else 0.0
     kv_bytes = 0.0
     if forecaster is not None:
@@ -269,11 +201,12 @@ def _show(
     told = f"mean of {recorded.questions:,} recorded" if recorded else "default profile"
     told += ", with your values" * changed
     steps = f"{usage.steps:.3g} step{'s' * (usage.steps != 1)}"
-    _words(
+    paragraph(
         output,
         f"A question ({told}): {usage.input:,.0f} tokens of input, {usage.cached:,.0f} of them "
         f"cached, {usage.output:,.0f} of output, in {steps}; {usage.turns:,.0f} per day, "
         f"{usage.concurrency} at once.",
+        width=100,
     )
     output.line()
     rows = [_row(choice) for choice in choices]
@@ -344,12 +277,6 @@ def _ages(book: PriceBook, hardware: Hardware) -> str:
     )
 
 
-def _words(output: Output, words: str) -> None:
-    import textwrap
-
-    output.line(textwrap.fill(words, 100, break_on_hyphens=False))
-
-
 def _json(
     usage: Usage,
     book: PriceBook,
@@ -357,28 +284,10 @@ def _json(
     evens: dict[str, list[tuple[float, float]]],
     moves: Sequence[Sensitivity],
 ) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    def finite(value: Any) -> Any:
-        """Return None for infinity, which JSON lacks: unused answers and unbounded ranges."""
-        return None if value == math.inf else value
-
-    fields = [asdict(one) for one in choices]
     return {
         "usage": asdict(usage),
         "prices": {"checked": str(book.checked), "age_days": book.age(), "kwh": book.kwh},
-        "choices": [{k: finite(v) for k, v in one.items() if k != "day"} for one in fields],
-        "cheaper_turns": {
-            name: [[finite(end) for end in between] for between in ranges]
-            for name, ranges in evens.items()
-        },
+        "choices": [{k: v for k, v in asdict(one).items() if k != "day"} for one in choices],
+        "cheaper_turns": evens,
         "sensitivities": [asdict(one) for one in moves],
     }
-
-
-def speeds(text: str) -> tuple[float, float]:
-    """Parse two numbers above zero, separated by a comma."""
-    first, comma, second = text.partition(",")
-    if not comma:
-        raise argparse.ArgumentTypeError(f"{text!r} is not two speeds like 400,25")
-    return amount(first), amount(second)

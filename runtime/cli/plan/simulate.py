@@ -5,42 +5,57 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....errors import EngineError, SettingError
+from ....traces.charts import side_by_side
+from ...physics.machine import DOUBT
+from ...planning import clock
+from ...planning.clock import Corrections
+from ...planning.cost import owned_hourly
+from ...planning.fleet import Result, Scenario, simulate
+from ...planning.forecaster import Forecaster, of_engine
+from ...planning.machine_sim import Policy
+from ...planning.pages import HEAD, Plan, plan_page, row, sweep_svg, validation
+from ...planning.prices import load_prices
+from ...planning.programs import Mix, Program, of_trace
+from ...planning.validate import (
+    HEAD as COMPARED_HEAD,
+)
+from ...planning.validate import (
+    Compared,
+    Round,
+    compare,
+    read_rounds,
+    watching,
+)
+from ...planning.what_if import bottleneck, changes, sweep
 from ..arguments import positive
-from ..exit_codes import Exit
+from ..atomic_write import atomic_write, check_new, check_outputs
+from ..load_engine import KV, model_path
 from ..options import amount
 from ..output import Output
 from ..tables import plain
-from .options import add_options
+from .cost import forecaster
+from .options import ROUTES
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
-    from ...planning.clock import Corrections
-    from ...planning.fleet import Result, Scenario
-    from ...planning.forecaster import Forecaster
-    from ...planning.pages import Plan
-    from ...planning.programs import Mix, Program
-    from ...planning.validate import Compared
-
-__all__ = ["add_options", "run"]
 
 LEARN = 12  # agents that a clock is learned from
 SEED = 1000  # of their texts, which are not those that are measured
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
+def run(args: argparse.Namespace, output: Output) -> None:
     """Measure, simulate, print the results and write them."""
-    from ..atomic_write import check_outputs
-
     check_outputs(args.html, args.svg)
     if args.learn:
         return _learn(args, output)
     rounds = _measured(args, output)
     forecaster, seen = _clock(args, output)
-    compared = _compared(rounds, forecaster, seen)
+    compared = compare(rounds, forecaster, seen) if rounds else []
     if args.validate or (args.rounds and not (args.files or args.rate or args.html)):
         return _show_compared(args, output, compared)
     scenario = _scenario(args, forecaster, seen)
@@ -48,9 +63,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _clock(args: argparse.Namespace, output: Output) -> tuple[Forecaster, Corrections]:
-    from ...planning import clock
-    from .cost import forecaster
-
     if args.clock:
         if args.model or args.machine:
             raise SettingError(
@@ -63,16 +75,14 @@ def _clock(args: argparse.Namespace, output: Output) -> tuple[Forecaster, Correc
 
 
 def _scenario(args: argparse.Namespace, forecaster: Forecaster, seen: Corrections) -> Scenario:
-    from ...planning.fleet import Scenario
-    from ...planning.machine_sim import Policy
-
     policy = Policy(args.deadline, args.parallel, args.sharing, args.kv_memory)
+    sizes = args.shared, args.new, args.reply, args.requests, args.pause, args.person or 0.0
     return Scenario(
         forecaster,
         seen,
         args.machines,
         _programs(args.files),
-        None if args.files else _mix(args),
+        None if args.files else Mix(*sizes),
         args.conversations,
         args.rate or 0.0,
         policy,
@@ -82,14 +92,7 @@ def _scenario(args: argparse.Namespace, forecaster: Forecaster, seen: Correction
     )
 
 
-def _mix(args: argparse.Namespace) -> Mix:
-    from ...planning.programs import Mix
-
-    return Mix(args.shared, args.new, args.reply, args.requests, args.pause, args.person or 0.0)
-
-
 def _programs(names: Sequence[str]) -> list[Program]:
-    from ...planning.programs import of_trace
     from ..engine_from_trace import load_trace
 
     found = [
@@ -102,15 +105,7 @@ def _programs(names: Sequence[str]) -> list[Program]:
 
 def _plan(
     args: argparse.Namespace, output: Output, scenario: Scenario, compared: list[Compared]
-) -> int:
-    from ...physics.machine import DOUBT
-    from ...planning.cost import owned_hourly
-    from ...planning.fleet import simulate
-    from ...planning.pages import Plan, plan_page, sweep_svg
-    from ...planning.prices import load_prices
-    from ...planning.what_if import bottleneck, changes, sweep
-    from ..atomic_write import atomic_write
-
+) -> None:
     book = load_prices(args.prices)
     hardware = book.machine(args.hardware)
     hourly = hardware.hourly if hardware.rented else owned_hourly(hardware, book.kwh)
@@ -153,7 +148,6 @@ def _plan(
         with atomic_write(args.svg) as file:
             file.write(sweep_svg(plan))
     output.json(_json(plan))
-    return Exit.OK
 
 
 def _times(scenario: Scenario) -> str:
@@ -171,10 +165,6 @@ def _times(scenario: Scenario) -> str:
 def _change(
     what: str, args: argparse.Namespace, output: Output
 ) -> Callable[[Scenario, str], Scenario]:
-    from dataclasses import replace
-
-    from .cost import forecaster
-
     def change(scenario: Scenario, value: str) -> Scenario:
         policy = scenario.policy
         if what == "machines":
@@ -186,7 +176,7 @@ def _change(
         if what == "parallel":
             return replace(scenario, policy=replace(policy, parallel=positive(value)))
         if what in ("kv", "route"):
-            known = ("bf16", "q8", "f32") if what == "kv" else ("two", "turns", "random")
+            known = KV if what == "kv" else ROUTES
             if value not in known:
                 raise SettingError(f"--sweep {what}: {value!r} is not one of {', '.join(known)}")
             if what == "route":
@@ -212,8 +202,6 @@ def _change(
 
 
 def _show(output: Output, plan: Plan) -> None:
-    from ...planning.pages import HEAD, row
-
     for line in plan.about:
         output.words(line, "")
     output.line()
@@ -270,7 +258,6 @@ def _fields(name: str, one: Result) -> dict[str, Any]:
 def _engine(args: argparse.Namespace, output: Output) -> Engine:
     """Load the model to run."""
     from ...engine.engine import Engine
-    from ..load_engine import model_path
 
     if not args.model:
         raise SettingError("no model to run; name one with -m")
@@ -281,7 +268,7 @@ def _agents(args: argparse.Namespace, engine: Engine, agents: int, seed: int) ->
     from ...bench.load import measure
     from ...bench.load_work import Work
     from ...serve.models.prompts import Prompts
-    from ..bench.in_process import EngineClient
+    from ..engine_client import EngineClient
 
     turns, system, least, most, reply = args.work
     work = Work(agents, turns, system, least, most, reply, seed)
@@ -297,7 +284,6 @@ def _calibrated(engine: Engine) -> Forecaster:
     from ...engine.engine_timer import EngineTimer
     from ...physics import calibration
     from ...physics.calibrate import calibrated
-    from ...planning.forecaster import of_engine
 
     kept = calibration.load(calibration.path_of(engine.loaded.cost, engine.machine, engine.kv))
     if kept is not None:
@@ -306,11 +292,7 @@ def _calibrated(engine: Engine) -> Forecaster:
     return of_engine(engine, calibrated(EngineTimer(engine)))
 
 
-def _learn(args: argparse.Namespace, output: Output) -> int:
-    from ...planning import clock
-    from ...planning.validate import watching
-    from ..atomic_write import atomic_write, check_new
-
+def _learn(args: argparse.Namespace, output: Output) -> None:
     check_new(args.learn, force=True)
     before: list[clock.Seen] = []
     with _engine(args, output) as engine:
@@ -333,7 +315,6 @@ def _learn(args: argparse.Namespace, output: Output) -> int:
         f"{1e3 * found.row_s:.2f} ms a sequence"
     )
     output.json({"passes": len(seen), "alone": found.alone, "shared": found.shared})
-    return Exit.OK
 
 
 def _check_clock(path: str, known: Forecaster, engine: Engine) -> None:
@@ -351,16 +332,12 @@ def _ratios(found: Any) -> str:
 
 
 def _measured(args: argparse.Namespace, output: Output) -> list[Any]:
-    from ...planning.validate import Round, read_rounds
-
     path = Path(args.rounds) if args.rounds else None
     rounds = read_rounds(path) if path else []
     if not args.validate:
         return rounds
     if not args.clock:
         raise SettingError("--validate needs --clock FILE; write the file first with --learn FILE")
-    from ...planning import clock
-
     with _engine(args, output) as engine:
         _check_clock(args.clock, clock.read(args.clock)[0], engine)
         _calibrated(engine)
@@ -374,22 +351,11 @@ def _measured(args: argparse.Namespace, output: Output) -> list[Any]:
     return rounds
 
 
-def _compared(rounds: list[Any], forecaster: Forecaster, seen: Corrections) -> list[Compared]:
-    from ...planning.validate import compare
-
-    return compare(rounds, forecaster, seen) if rounds else []
-
-
-def _show_compared(args: argparse.Namespace, output: Output, compared: list[Compared]) -> int:
-    from ....traces.charts import side_by_side
-    from ...planning.pages import validation
-    from ...planning.validate import HEAD
-    from ..atomic_write import atomic_write
-
+def _show_compared(args: argparse.Namespace, output: Output, compared: list[Compared]) -> None:
     if not compared:
         raise SettingError(f"--rounds {args.rounds}: the file has no rounds")
     for one in compared:
-        plain(output, HEAD, one.lines())
+        plain(output, COMPARED_HEAD, one.lines())
         met = "all goals met" if one.met else "not all goals met"
         output.line(f"{len(one.rounds)} rounds of {one.agents} agents: {met}")
         output.line()
@@ -399,4 +365,3 @@ def _show_compared(args: argparse.Namespace, output: Output, compared: list[Comp
     output.json(
         {str(one.agents): {name: error for name, error, _ in one.errors()} for one in compared}
     )
-    return Exit.OK

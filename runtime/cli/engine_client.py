@@ -1,4 +1,4 @@
-"""Benchmark clients on an engine in this process, without a server."""
+"""Clients of benchmarks and forecasts on an engine in this process, without a server."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from ....errors import TriplepointError
-from ..load_engine import load_calibrated
-from ..output import Output
-
-if TYPE_CHECKING:
-    from ...bench.load_client import ChatClient, Reply
-    from ...bench.load_work import Work
-    from ...conversation.messages import Role
-    from ...engine.engine import Engine
-    from ...engine.session import Session
-    from ...serve.models.prompts import Prompts
+from ...errors import TriplepointError
+from ..bench.load_client import ChatClient, Reply
+from ..bench.load_work import Work
+from ..conversation.chat import Message
+from ..conversation.messages import Role
+from ..engine.engine import Engine
+from ..engine.sampling.settings import Sampling
+from ..engine.session import Session
+from ..serve.models.prompts import Conversation, Prompts
+from .load_engine import load_calibrated
+from .output import Output
 
 
 @contextmanager
@@ -30,8 +30,6 @@ def engine_client(
     Raises:
         SettingError: the work does not fit its context.
     """
-    from ...serve.models.prompts import Prompts
-
     with load_calibrated(args, output) as engine:
         work.check_room(engine.context, lambda text: len(engine.tokenizer.encode(text)))
         with closing(engine.session()) as session:
@@ -44,17 +42,11 @@ class EngineClient:
     """A client that answers like a server: each request has its own session."""
 
     def __init__(self, engine: Engine, prompts: Prompts, options: Mapping[str, Any]) -> None:
-        from ...engine.sampling.settings import Sampling
-
         self._engine, self._prompts, self._sampling = engine, prompts, Sampling(**options)
         self._session: Session | None = None
 
     def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
         """See `ChatClient.ask`."""
-        from ...bench.load_client import Reply
-        from ...conversation.chat import Message
-        from ...serve.models.prompts import Conversation
-
         reply, engine = Reply(time.perf_counter()), self._engine
         said = [Message(cast("Role", one["role"]), one["content"]) for one in messages]
         talk = Conversation(said)
