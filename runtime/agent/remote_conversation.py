@@ -6,7 +6,6 @@ its own cache of it. What time it takes is measured from here.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -375,10 +374,7 @@ class RemoteConversation(Conversation[int]):
             self._settle(results)
             results = []
             text = message.content if message.text is None else message.text
-            calls = [
-                (call.name, json.dumps(call.arguments, ensure_ascii=False))
-                for call in message.calls
-            ]
+            calls = [(call.name, call.json_arguments) for call in message.calls]
             self._write(message.role, text, calls)
         if results:  # else calls at the end get theirs with the next message
             self._settle(results)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import AgentError, SessionError
+from ...errors import AgentError, ConversationError
 from .. import checked_files
 from ..conversation.messages import Message
 from .session_store import CONVERSATION, held, no_name, saved_folders, sessions_folder
@@ -22,7 +22,7 @@ class SessionInfo:
 
     Attributes:
         name, folder: what it is called, and where it is.
-        kept: when it was saved last, in seconds since 1970.
+        saved_at: when it was saved last, in seconds since 1970.
         nbytes: of all its files.
         workspace: the folder that it was about; empty if none, or not known.
         model: name of the model; empty if not known.
@@ -34,7 +34,7 @@ class SessionInfo:
 
     name: str
     folder: Path
-    kept: float
+    saved_at: float
     nbytes: int
     workspace: str = ""
     model: str = ""
@@ -47,14 +47,14 @@ class SessionInfo:
 def list_sessions(root: str | Path | None = None) -> list[SessionInfo]:
     """Return all saved sessions, the newest first."""
     found = [_info(folder, saved) for folder, saved in saved_folders(sessions_folder(root))]
-    return sorted(found, key=lambda one: (-one.kept, one.name))
+    return sorted(found, key=lambda one: (-one.saved_at, one.name))
 
 
 def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
     """Return the session of that name.
 
     Raises:
-        SessionError: there is none, or it cannot be read; the message lists those that exist.
+        ConversationError: there is none, or it cannot be read; the message lists those that exist.
     """
     if problem := no_name(name):
         raise AgentError(problem)
@@ -64,10 +64,14 @@ def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
             raise FileNotFoundError
         return _info(where / name, (where / name / CONVERSATION).lstat().st_mtime)
     except PermissionError as error:
-        raise SessionError(f"cannot read the session {where / name}: {error.strerror}") from None
+        raise ConversationError(
+            f"cannot read the session {where / name}: {error.strerror}"
+        ) from None
     except OSError:
         known = ", ".join(one.name for one in list_sessions(root)) or "none"
-        raise SessionError(f"there is no session {name!r} in {where}; known: {known}") from None
+        raise ConversationError(
+            f"there is no session {name!r} in {where}; known: {known}"
+        ) from None
 
 
 def remove_session(session: SessionInfo) -> None:

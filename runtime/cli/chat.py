@@ -12,7 +12,7 @@ from .load_engine import load_model
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..agent.session_store import SavedSession
+    from ..agent.session_store import SavedConversation
     from .slash_commands import ChatSet
 
 __all__ = ["add_options", "run"]
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         return _chat(args, output, kept)
 
 
-def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -> int:
+def _chat(args: argparse.Namespace, output: Output, kept: SavedConversation | None) -> int:
     from .conversation import begin, keep, resume
     from .line_input import Reader
     from .slash_commands import COMMANDS, ChatSet

@@ -7,10 +7,10 @@ from enum import IntEnum
 
 from ...errors import (
     ContextOverflowError,
+    ConversationError,
     LimitReachedError,
     ModelError,
     RowError,
-    SessionError,
     SettingError,
     TargetError,
     ToolError,
@@ -61,7 +61,7 @@ def _explain(error: Exception) -> tuple[Exit, str]:
     if isinstance(error, TargetError | SettingError):
         return Exit.USAGE, str(error)
     if isinstance(
-        error, ModelError | TraceError | ToolError | RowError | SessionError
+        error, ModelError | TraceError | ToolError | RowError | ConversationError
     ):  # of tools, only a bad folder
         return Exit.FILE, str(error)
     if isinstance(error, TriplepointError):

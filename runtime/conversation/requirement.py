@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ReplayError
 from ...traces.records import content_digest
 from .formats import FORMATS
+from .formats.toolcalls import ToolFormat
 from .grammar import CallChoice, CallGrammar
 from .lru_cache import LRUCache
 from .reasoning_tags import NO_THINKING, Thinking
-from .toolcalls import ToolFormat
 
 if TYPE_CHECKING:
     from ..tokens.tokenizer import Tokenizer

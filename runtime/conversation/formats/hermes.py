@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..call_pieces import JSON_HEAD
-from ..toolcalls import (
+from .call_pieces import JSON_HEAD
+from .toolcalls import (
     CallPrefix,
     Tag,
     ToolCall,

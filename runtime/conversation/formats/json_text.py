@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..call_pieces import JSON_HEAD
-from ..toolcalls import (
+from .call_pieces import JSON_HEAD
+from .toolcalls import (
     MAX_CALLS,
     CallPrefix,
     Tag,
@@ -33,8 +33,8 @@ class JsonText(ToolFormat):
 
     name = "json"
     openings = (
-        CallPrefix('{"name": "', "line", kept=True),
-        CallPrefix('[{"name": "', "line", kept=True),
+        CallPrefix('{"name": "', "line", in_call=True),
+        CallPrefix('[{"name": "', "line", in_call=True),
     )
     example = '{"name": <name>, "arguments": <arguments>}'
     call_head = JSON_HEAD

@@ -9,8 +9,8 @@ import ast
 import re
 from collections.abc import Sequence
 
-from ..call_pieces import JSON_HEAD
-from ..toolcalls import (
+from .call_pieces import JSON_HEAD
+from .toolcalls import (
     DECODER,
     CallPrefix,
     Tag,
@@ -34,8 +34,8 @@ class Llama(ToolFormat):
     name = "llama"
     openings = (
         CallPrefix("<|python_tag|>"),
-        CallPrefix('{"name": "', "turn", kept=True),
-        CallPrefix('{"type": "function", "name": "', "turn", kept=True),
+        CallPrefix('{"name": "', "turn", in_call=True),
+        CallPrefix('{"type": "function", "name": "', "turn", in_call=True),
     )
     example = '{"name": <name>, "parameters": <arguments>}'
     single = True

@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Sequence
 
-from ..call_pieces import JSON_HEAD
-from ..toolcalls import (
+from .call_pieces import JSON_HEAD
+from .toolcalls import (
     CallPrefix,
     Tag,
     ToolCall,
@@ -64,7 +64,7 @@ class MistralArgs(Mistral):
     )
     example = "[TOOL_CALLS]<name>[ARGS]<arguments>"
     hints = ("[ARGS]",)
-    asked = True
+    on_request = True
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
         rules = [f"calls: {self.many('call', tag(self.opening))}"]
@@ -93,8 +93,7 @@ class MistralArgs(Mistral):
         return calls
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        parts = [(c.name, json.dumps(c.arguments, ensure_ascii=False)) for c in calls]
-        return "".join(f"{self.opening}{name}[ARGS]{arguments}" for name, arguments in parts)
+        return "".join(f"{self.opening}{c.name}[ARGS]{c.json_arguments}" for c in calls)
 
 
 def call_rules(tools: Tools) -> list[str]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..call_pieces import JSON_HEAD
-from ..toolcalls import (
+from .call_pieces import JSON_HEAD
+from .toolcalls import (
     CallPrefix,
     Tag,
     ToolCall,
@@ -28,7 +28,7 @@ class Phi(ToolFormat):
     """A list of calls, or one call, between two tags."""
 
     name = "phi"
-    openings = (CallPrefix("<|tool_call|>"), CallPrefix("functools[", "turn", kept=True))
+    openings = (CallPrefix("<|tool_call|>"), CallPrefix("functools[", "turn", in_call=True))
     closing = "<|/tool_call|>"
     call_head = JSON_HEAD
     reserved = ("<|tool|>", "<|/tool|>", "<|tool_response|>")

@@ -118,9 +118,9 @@ def agent_request(
         # Before anything is computed: other keys do not find what this one reads.
         running.session.sequence.namespace = generation.namespace
         if history:
-            own = agent.config.system  # with what its harness adds
+            own = agent.setup.config.system  # with what its harness adds
             first = [Message("system", own)] if own else []
-            agent.conversation.load_history([*first, *history], len(history) // 2)
+            agent.setup.conversation.load_history([*first, *history], len(history) // 2)
         header = run_start(running.agent.setup, question.content)
         header.config |= in_config(generation.request_id)
         running.agent.trace.write(header)
@@ -150,7 +150,7 @@ class _Running:
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        conversation = agent.conversation
+        conversation = agent.setup.conversation
         assert isinstance(conversation, LocalConversation), "it runs on an engine of this process"
         self.conversation = conversation
 

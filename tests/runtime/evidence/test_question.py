@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from triplepoint.runtime.evidence.question import FAULT, FAULTS, read
+from triplepoint.runtime.evidence.languages import FAULT, FAULTS
+from triplepoint.runtime.evidence.question import read
 from triplepoint.runtime.evidence.words import fold
 
 
