@@ -15,9 +15,9 @@ from itertools import chain, filterfalse
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TemplateError
+from .caches import LRUCache
 from .formats import FORMATS
 from .formats.toolcalls import CallPrefix, ToolCall, ToolFormat, quoted
-from .lru_cache import LRUCache
 from .template import ChatTemplate
 
 if TYPE_CHECKING:

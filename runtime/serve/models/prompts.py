@@ -15,9 +15,9 @@ from datetime import datetime
 from typing import Any
 
 from ....errors import GrammarError
+from ...conversation.caches import LRUCache
 from ...conversation.chat import Chat, Message
 from ...conversation.grammar import CallChoice
-from ...conversation.lru_cache import LRUCache
 from ...conversation.reasoning_spans import NEAR
 from ...conversation.reasoning_tags import mentions_thinking
 from ...conversation.requirement import Requirement, grammar_of

@@ -442,4 +442,4 @@ def test_agents_of_one_kind_share_a_grammar(tokenizer: Tokenizer) -> None:
     assert first.allows(rest) == 0
     for n in range(40):
         tables.fresh_matcher(tokenizer, f'start: "{n}"')
-    assert len(tables._prototypes[tokenizer]) == tables._MAX_MATCHERS
+    assert len(tables._prototypes(tokenizer)) == tables._MAX_MATCHERS
