@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ...errors import AgentError, ConversationError
-from .. import checked_files
 from ..conversation.messages import Message
-from .session_store import CONVERSATION, held, no_name, saved_folders, sessions_folder
+from .session_store import (
+    CONVERSATION,
+    held,
+    no_name,
+    read_state,
+    saved_folders,
+    sessions_folder,
+)
 
 
 @dataclass(frozen=True)
@@ -96,25 +100,21 @@ def remove_session(session: SessionInfo) -> None:
 def _info(folder: Path, saved: float) -> SessionInfo:
     nbytes = _size(folder)
     try:
-        state: dict[str, Any] = json.loads(checked_files.read_sealed(folder / CONVERSATION))
-        return SessionInfo(
-            folder.name,
-            folder,
-            saved,
-            nbytes,
-            str(state.get("workspace", "")),
-            str(state.get("model_name", "")),
-            str(state.get("model_path", "")),
-            int(state["turn"]),
-            [_message(one) for one in state["messages"]],
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        problem = (
-            str(error)
-            if type(error) is ValueError
-            else "has a format that this version does not read"
-        )
-        return SessionInfo(folder.name, folder, saved, nbytes, problem=f"{CONVERSATION} {problem}")
+        state = read_state(folder)
+    except ValueError as error:
+        problem = f"{CONVERSATION} {error}"
+        return SessionInfo(folder.name, folder, saved, nbytes, problem=problem)
+    return SessionInfo(
+        folder.name,
+        folder,
+        saved,
+        nbytes,
+        state.workspace,
+        state.model_name,
+        state.model_path,
+        state.turn,
+        state.messages,
+    )
 
 
 def _size(folder: Path) -> int:
@@ -125,9 +125,3 @@ def _size(folder: Path) -> int:
             with contextlib.suppress(FileNotFoundError):
                 nbytes += entry.stat(follow_symlinks=False).st_size
     return nbytes
-
-
-def _message(data: dict[str, Any]) -> Message:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Message).validate_python(data)

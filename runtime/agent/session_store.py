@@ -96,7 +96,10 @@ class SavedConversation(ProcessBound):
             raise AgentError("only an agent without questions so far can continue a session")
         if not self.exists:
             return []
-        state = self._read()
+        try:
+            state = read_state(self.folder)
+        except ValueError as error:
+            raise self._refusal(str(error)) from None
         moved = self._moved(agent.setup.workspace, state)
         notes = self._resume(agent, state)
         agent.setup.conversation.pending = list(state.pending)
@@ -233,22 +236,6 @@ class SavedConversation(ProcessBound):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _read(self) -> State:
-        from pydantic import TypeAdapter, ValidationError
-
-        path = self.folder / CONVERSATION
-        try:
-            state = TypeAdapter(State).validate_json(checked_files.read_sealed(path), strict=False)
-        except ValidationError:
-            problem = "has a format that this version does not read"
-        except (OSError, ValueError) as error:
-            problem = str(error)
-        else:
-            problem = _unsound(state)
-            if not problem:
-                return state
-        raise self._refusal(problem)
 
     def _refusal(self, problem: str) -> AgentError:
         return AgentError(
@@ -403,14 +390,27 @@ def _plain(state: State) -> dict[str, Any]:
     return TypeAdapter(State).dump_python(state, mode="json")
 
 
-def _unsound(state: State) -> str:
-    """Return what is invalid in a complete conversation; empty if nothing."""
+def read_state(folder: Path) -> State:
+    """Return the conversation that is saved in a folder.
+
+    Raises:
+        ValueError: it cannot be read, or is damaged; says why.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        sealed = checked_files.read_sealed(folder / CONVERSATION)
+        state = TypeAdapter(State).validate_json(sealed, strict=False)
+    except OSError as error:
+        raise ValueError(str(error)) from None
+    except ValidationError:
+        state = None
+    if state is None or state.version != VERSION or not state.messages or state.turn < 0:
+        raise ValueError("has a format that this version does not read")
     ends = [0, *(span.end for span in state.spans)]
     starts = [*(span.start for span in state.spans), len(state.ids)]
-    if state.version != VERSION or not state.messages or state.turn < 0:
-        return "has a format that this version does not read"
     if ends != starts or any(span.end <= span.start for span in state.spans):
-        return "has a ledger with gaps"
+        raise ValueError("has a ledger with gaps")
     if any(not 0 <= mark.tokens <= len(state.ids) for mark, _ in state.marks):
-        return "has a question outside its tokens"
-    return ""
+        raise ValueError("has a question outside its tokens")
+    return state

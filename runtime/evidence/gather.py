@@ -177,17 +177,12 @@ class Gatherer(ProcessBound):
         """Check for changed files, every one if `deep`; useful while the user still types."""
         self._catalog.refresh(self._closed.is_set, deep=deep)
 
-    def warm(self, seconds: float = float("inf")) -> bool:
+    def warm(self) -> bool:
         """Bring the index up to date; return whether all files are indexed then."""
         if self._index is None:
             return False
-        end = time.monotonic() + seconds
         self._catalog.refresh(deep=True)
-
-        def late() -> bool:
-            return self._closed.is_set() or time.monotonic() > end
-
-        return self._index.update(self._catalog, self._texts, late)
+        return self._index.update(self._catalog, self._texts, self._closed.is_set)
 
     def _warm_in_background(self) -> None:
         with self._lock:
