@@ -16,7 +16,7 @@ from .toolcalls import (
     Tools,
     any_of,
     quoted,
-    read_arguments,
+    read_value,
 )
 
 _HEAD = re.compile(r"\s*(?:<function=)?([^>\s]+)>\s*")
@@ -52,7 +52,7 @@ class Functionary(ToolFormat):
             head = _HEAD.match(body, at)
             if head is None:
                 raise ValueError(f"a tool call must be <function=…>{{…}}, not {body[at:][:60]!r}")
-            arguments, end = read_arguments(body, head.end())
+            arguments, end = read_value(body, head.end())
             done = _END.match(body, end)
             if done is None or not isinstance(arguments, dict):
                 raise ValueError(f"{head[1]}: a tool call must be a JSON object and </function>")

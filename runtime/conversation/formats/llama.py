@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from .call_pieces import JSON_HEAD
 from .toolcalls import (
-    DECODER,
     CallPrefix,
     Tag,
     ToolCall,
@@ -21,6 +20,7 @@ from .toolcalls import (
     call_of,
     head_texts,
     heads,
+    read_value,
     spelled,
     written,
 )
@@ -65,10 +65,7 @@ class Llama(ToolFormat):
         calls: list[ToolCall] = []
         at, text = 0, body.strip()
         while True:
-            try:
-                data, end = DECODER.raw_decode(text, at)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"the tool call is not JSON: {error}") from None
+            data, end = read_value(text, at, "the tool call is")
             calls.append(call_of(data, text[at:end]))
             rest = text[end:].lstrip()
             if not rest:

@@ -21,7 +21,7 @@ from .toolcalls import (
     calls_of,
     heads,
     quoted,
-    read_arguments,
+    read_value,
     written,
 )
 
@@ -82,7 +82,7 @@ class MistralArgs(Mistral):
             head, found, rest = body.partition("[ARGS]")
             if not found:
                 raise ValueError(f"a tool call needs [ARGS] after its name, not {body[:60]!r}")
-            arguments, end = read_arguments(rest := rest.lstrip())
+            arguments, end = read_value(rest := rest.lstrip())
             name, _, call_id = head.strip().partition("[CALL_ID]")
             if not name or not isinstance(arguments, dict):
                 raise ValueError(f"{name}: a tool call needs a name and a JSON object")

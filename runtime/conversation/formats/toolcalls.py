@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from ....errors import GrammarError
+from .call_pieces import JSON_HEAD
 from .schemas import HARD, strict
 
 MAX_CALLS = 16  # in one turn; a model that exceeds that is in a loop
@@ -229,6 +230,15 @@ class ToolFormat(ABC):
         return item if self.single else f"{item} ({separator} {item}){{0,{MAX_CALLS - 1}}}"
 
 
+class JsonFormat(ToolFormat):
+    """Base class of the formats in which calls are JSON objects with a name."""
+
+    call_head = JSON_HEAD
+
+    def within_text(self, body: str) -> bool:
+        return any(not text[1] for text in _JSON_TEXTS.finditer(body))
+
+
 @lru_cache(maxsize=256)
 def _object_rule(given: str, loose: bool) -> str:
     """Return the expression of a JSON object of a schema, cached.
@@ -352,21 +362,18 @@ def read_json(text: str) -> Any:
         raise ValueError(f"the tool call is not JSON: {error}") from None
 
 
-def read_arguments(text: str, at: int = 0) -> tuple[Any, int]:
+def read_value(
+    text: str, at: int = 0, what: str = "the tool call's arguments are"
+) -> tuple[Any, int]:
     """Parse the JSON value at an index of a text; return it and where it ends.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none; says that `what` is not JSON.
     """
     try:
         return DECODER.raw_decode(text, at)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the tool call's arguments are not JSON: {error}") from None
-
-
-def within_json_text(body: str) -> bool:
-    """Return whether a partial JSON value ends inside a string."""
-    return any(not text[1] for text in _JSON_TEXTS.finditer(body))
+        raise ValueError(f"{what} not JSON: {error}") from None
 
 
 def call_of(data: Any, text: str = "") -> ToolCall:
