@@ -446,17 +446,18 @@ class LocalConversation(Conversation[Mark]):
 
     def _held(self) -> Requirement:
         """Return the requirement on the next reply."""
-        required, names = self.required, self.callable
-        if names:
-            tools = [one for one in required.tools if one["function"]["name"] in names]
+        required, decision = self.required, self.decision
+        calls = decision.calls or "auto"
+        if decision.tools:
+            tools = [one for one in required.tools if one["function"]["name"] in decision.tools]
             required = replace(required, tools=tools or required.tools)
-        if self.calls != "auto":
-            prose = self.calls == "none" and required.output is None
-            required = replace(required, calls=self.calls, prose=prose)
-        if not self.names or self.calls == "none":
+        if calls != "auto":
+            prose = calls == "none" and required.output is None
+            required = replace(required, calls=calls, prose=prose)
+        if not decision.names or calls == "none":
             return required
-        given = dict(self.names)
-        if self.calls == "required":  # none may fit, and that can be said with no name at all
+        given = dict(decision.names)
+        if calls == "required":  # none may fit, and that can be said with no name at all
             given["also"] = [*given["also"], ""]
         return replace(required, **given)
 

@@ -148,7 +148,7 @@ class Run:
             looked = yield from self._look(decision.looked)
             yield from conversation.append(context, [*new, *looked, *decision.messages], purpose)
             conversation.pending = []
-            conversation.hold(decision)
+            conversation.decision = decision
             reply, events = yield from self._generate()
             if reply.repeated:
                 self._setup.harness.after_reply(self._seen_by_policies(step), reply)

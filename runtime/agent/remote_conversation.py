@@ -217,8 +217,9 @@ class RemoteConversation(Conversation[int]):
         body["max_completion_tokens" if "max_tokens" in refused else "max_tokens"] = left
         if self._tools:
             body["tools"] = self._tools
-            if self.calls != "auto" and "tool_choice" not in refused:
-                body["tool_choice"] = self.calls
+            calls = self.decision.calls or "auto"
+            if calls != "auto" and "tool_choice" not in refused:
+                body["tool_choice"] = calls
         body |= {"temperature": 0.0, **self._sampling()}
         if "stream_options" in refused:
             del body["stream_options"]
