@@ -288,7 +288,7 @@ SMALL = _set(
     pt="obrigado ola",
     ru="привет спасибо",
     zh="你好 您好 谢谢 再见 早上好",
-    ja="こんにちは ありがとう",
+    ja="こんにちは ありかとう",  # folded: without the marks of が
     ko="안녕하세요 감사합니다",
 )
 """Words of greetings and thanks."""
