@@ -140,16 +140,9 @@ MOVES = _whole(
     zh="[改移]|重命名",
 )
 """That something may be moved."""
-PART_OF_FILE = _whole(
-    en="lines?|comments?",
-    de="zeilen?|kommentare?",
-    es="l[ií]neas?|comentarios?",
-    fr="lignes?|commentaires?",
-    it="righ[ae]",
-    pt="linhas?",
-    ru="строк[аи]",
-    zh="行|注释",
-)
+_A_LINE = "lines?|zeilen?|l[ií]neas?|lignes?|righ[ae]|linhas?|строк[аи]"
+_COMMENT = "comments?|kommentare?|comentarios?|commentaires?"
+PART_OF_FILE = re.compile(rf"\b(?:{_A_LINE}|{_COMMENT})\b|行|注释", re.IGNORECASE)
 """That what is deleted is no whole file."""
 DID = {
     "en": "wrote|written|saved|created|deleted|removed|updated|changed|renamed|moved|edited|added"
@@ -164,19 +157,18 @@ DID = {
 
 # --- lines by their number
 
-_A_LINE = r"(?:lines?|zeilen?|l[ií]neas?|lignes?|righ[ae]|linhas?|строк[аи])"
 LINE = re.compile(
-    rf"(?:\b{_A_LINE}\s+(?:no\.?\s*|nr\.?\s*|number\s+|nummer\s+|número\s+)?|第\s*|\.\w{{1,8}}:)"
+    rf"(?:\b(?:{_A_LINE})\s+(?:no\.?\s*|nr\.?\s*|number\s+|nummer\s+|número\s+)?|第\s*|\.\w{{1,8}}:)"
     r"(\d{1,9})(?:\s*(?:-|–|to|bis|a|and|und|y|到)\s*(?:第\s*)?(\d{1,9}))?"
     r"(?!\s*(?:章|节|个|次|天|年|月|日|名))|\b(\d{1,9})(?:st|nd|rd|th)\s+line\b",
     re.IGNORECASE,
 )
 """A line by its number, or a range of lines."""
 FIRST_LINE = re.compile(
-    rf"\b(?:first|erste[nr]?|primera?|premi[eè]re?)\s+{_A_LINE}\b|第一行", re.IGNORECASE
+    rf"\b(?:first|erste[nr]?|primera?|premi[eè]re?)\s+(?:{_A_LINE})\b|第一行", re.IGNORECASE
 )
 LAST_LINE = re.compile(
-    rf"\b(?:last|letzte[nr]?|[úu]ltima|derni[eè]re)\s+{_A_LINE}\b|最后一行", re.IGNORECASE
+    rf"\b(?:last|letzte[nr]?|[úu]ltima|derni[eè]re)\s+(?:{_A_LINE})\b|最后一行", re.IGNORECASE
 )
 
 # --- what is counted
