@@ -17,6 +17,7 @@ from .errors import (
     AgentError,
     CompileError,
     ContextOverflowError,
+    ConversationError,
     EngineError,
     FleetError,
     GGUFError,
@@ -26,7 +27,6 @@ from .errors import (
     PassCancelledError,
     ReplayError,
     RowError,
-    SessionError,
     SettingError,
     TargetError,
     TemplateError,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         ToolCallStarted,
     )
     from .runtime.agent.result import RunResult, Usage
-    from .runtime.agent.session_store import SavedSession, open_session
+    from .runtime.agent.session_store import SavedConversation, open_conversation
     from .runtime.engine.engine import Engine
     from .runtime.engine.sampling.settings import Sampling
     from .runtime.engine.session import Session
@@ -94,7 +94,7 @@ _PLACES = {
     ),
     "runtime.remote": ("RemoteEngine",),
     "runtime.agent.result": ("RunResult", "Usage"),
-    "runtime.agent.session_store": ("SavedSession", "open_session"),
+    "runtime.agent.session_store": ("SavedConversation", "open_conversation"),
     "runtime.engine.sampling.settings": ("Sampling",),
     "runtime.engine.session": ("Session",),
     "tools": (
@@ -113,6 +113,14 @@ _PLACES = {
     "traces.events": ("PhaseEvent",),
     "traces.reader": ("Trace",),
 }
+_RENAMED = {
+    "Request": "PermissionRequest",
+    "SavedSession": "SavedConversation",
+    "SessionError": "ConversationError",
+    "map": "map_rows",
+    "open_session": "open_conversation",
+}
+"""Names of earlier versions: `Session` means the tokens of an engine, and nothing else."""
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [
@@ -122,6 +130,7 @@ __all__ = [
     "CommandTools",
     "CompileError",
     "ContextOverflowError",
+    "ConversationError",
     "EditTools",
     "Engine",
     "EngineError",
@@ -147,9 +156,8 @@ __all__ = [
     "RunResult",
     "RunStarted",
     "Sampling",
-    "SavedSession",
+    "SavedConversation",
     "Session",
-    "SessionError",
     "SettingError",
     "TargetError",
     "TemplateError",
@@ -168,14 +176,16 @@ __all__ = [
     "Usage",
     "__version__",
     "map_rows",
-    "open_session",
+    "open_conversation",
     "replay",
     "tool",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its module."""
+    """Load a public name from its module; raise ImportError for a renamed one."""
+    if name in _RENAMED:  # an AttributeError would lose its text in `from triplepoint import …`
+        raise ImportError(f"triplepoint.{name} is now triplepoint.{_RENAMED[name]}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'triplepoint' has no attribute {name!r}")
     place = f".{_MODULE_OF[name]}"

@@ -12,7 +12,7 @@
      │   └─ PassCancelledError     a forward pass ended by stop() or Ctrl-C
      ├─ AgentError
      │   ├─ LimitReachedError      steps, tokens, time, or calls or text that repeat
-     │   ├─ SessionError           a saved session that is missing or cannot be read
+     │   ├─ ConversationError      a saved conversation that is missing or cannot be read
      │   ├─ TemplateError          a chat template that fails or misbehaves
      │   └─ GrammarError           a grammar that cannot be compiled or went wrong
      ├─ ToolError                  a failed tool call; its text is told to the model
@@ -118,8 +118,8 @@ class LimitReachedError(AgentError):
     """A limit on steps, tokens or time ended the run, or calls or text that repeat."""
 
 
-class SessionError(AgentError):
-    """A saved session is missing or cannot be read."""
+class ConversationError(AgentError):
+    """A saved conversation is missing or cannot be read."""
 
 
 class TemplateError(AgentError):

@@ -30,13 +30,13 @@ from triplepoint import (
     RemoteEngine,
     Rule,
     Sampling,
-    SavedSession,
+    SavedConversation,
     Session,
     Tool,
     ToolSet,
     Trace,
     TriplepointError,
-    open_session,
+    open_conversation,
 )
 from triplepoint.traces.events import MessageEvent
 
@@ -63,7 +63,7 @@ EXEMPT = {
     "replay.predict": "it measures a calibration, which takes minutes",
     "Engine": "Engine.load makes them",
     "Engine.close": "ends the engine of all these tests; test_what_is_closed has it",
-    "SavedSession": "open_session makes them",
+    "SavedConversation": "open_conversation makes them",
     "Session": "Engine.session makes them",
     "Agent.resume": RUNS,
     "Tool.preview": "takes what Tool.validate gave",
@@ -216,7 +216,7 @@ SELVES: dict[type, Callable[[SimpleNamespace], Any]] = {
     FetchTools: lambda place: FetchTools(max_seconds=1),
     FileTools: lambda place: FileTools(place.work),
     FindTools: lambda place: FindTools(place.work),
-    SavedSession: lambda place: open_session("kept"),
+    SavedConversation: lambda place: open_conversation("kept"),
     Policy: lambda place: Policy(),
     RemoteEngine: lambda place: RemoteEngine("http://127.0.0.1:1/v1", model="m"),
     Rule: lambda place: Rule("read_file", "allow"),
@@ -243,8 +243,8 @@ GOOD: dict[str, Callable[[SimpleNamespace], Any]] = {
     "Session.truncate.n": lambda place: 1,
     "Session.take_over.total": lambda place: 1,
     "Engine.load_session.folder": lambda place: place.root / "saved",
-    "SavedSession.resume.agent": _agent,
-    "SavedSession.save.agent": _agent,
+    "SavedConversation.resume.agent": _agent,
+    "SavedConversation.save.agent": _agent,
     "Policy.load.path": lambda place: place.root / "policy.toml",
     "Rule.tool": lambda place: "read_file",
     "Rule.action": lambda place: "allow",
@@ -256,7 +256,7 @@ GOOD: dict[str, Callable[[SimpleNamespace], Any]] = {
     "RemoteEngine.base_url": lambda place: "http://127.0.0.1:1/v1",
     "map_rows.agent_factory": lambda place: lambda engine, row: _agent(place),
     "map_rows.rows": lambda place: [],
-    "open_session.name": lambda place: "named",
+    "open_conversation.name": lambda place: "named",
     "CommandTools.run_command.command": lambda place: ["true"],
     "FindTools.find.pattern": lambda place: "*",
     "FileTools.search.pattern": lambda place: "hi",
@@ -326,7 +326,7 @@ def _self(name: str, place: SimpleNamespace) -> Any:
 
 
 def _end(self: Any) -> None:
-    if isinstance(self, Agent | SavedSession | RemoteEngine | Trace):
+    if isinstance(self, Agent | SavedConversation | RemoteEngine | Trace):
         self.close()
 
 
@@ -383,7 +383,7 @@ def test_what_is_closed(place: SimpleNamespace) -> None:
         session.prefill([1, 2, 3])
     trace = Trace.to_file(place.root / "closed.jsonl")
     trace.close()
-    kept = open_session("closed")
+    kept = open_conversation("closed")
     kept.close()
     event = MessageEvent(role="user", content="x", turn=1)
     uses: list[Callable[[], Any]] = [

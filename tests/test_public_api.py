@@ -50,6 +50,14 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = triplepoint.Nonsense
 
 
+def test_an_old_name_gives_the_new_one() -> None:
+    """A name of an earlier version is refused with the one that it has now."""
+    with pytest.raises(ImportError, match=r"is now triplepoint\.open_conversation"):
+        from triplepoint import open_session  # noqa: F401  # pyright: ignore[reportAttributeAccessIssue]
+    assert set(triplepoint._RENAMED.values()) <= {*triplepoint.__all__}
+    assert set(triplepoint._RENAMED).isdisjoint(triplepoint.__all__)
+
+
 def test_importing_loads_nothing_heavy() -> None:
     """`import triplepoint` leaves the heavy packages alone."""
     code = f"import sys, triplepoint; print([m for m in {HEAVY!r} if m in sys.modules])"

@@ -27,11 +27,8 @@ PHRASES = re.compile(r"\b(told|tells?|said|stands|goes on|whoever|somebody|twins
 UNNAMED = (
     "labs/harness",
     "labs/nano",
-    "runtime/agent",
     "runtime/cli",
-    "runtime/conversation",
     "runtime/engine",
-    "runtime/evidence",
     "runtime/fleet",
     "runtime/suites",
     "tools",
@@ -40,6 +37,7 @@ UNNAMED = (
 """Rooms whose summaries are clean, but not yet their names."""
 
 PUBLISHED = {
+    "runtime/agent/session_store.py": {"told"},
     "runtime/bench/compare.py": {"most"},
     "labs/bench/decode_under_prefill.py": {"kept", "Beside", "beside_s"},
     "labs/bench/causal_profile.py": {"most"},
@@ -48,6 +46,7 @@ PUBLISHED = {
     "runtime/bench/load_work.py": {"least", "most"},
     "runtime/bench/predictions.py": {"kept", "error_kept"},
     "runtime/bench/runner.py": {"least"},
+    "runtime/evidence/sources.py": {"place"},
     "runtime/physics/latency_model.py": {"least"},
     "runtime/planning/programs.py": {"kept"},
     "runtime/weights/loader.py": {"place"},

@@ -64,6 +64,7 @@ class EditTools(ToolGroup):
         for one, new in zip(self._tools, ("path", "", "to", ""), strict=True):
             one.normalize = partial(locate, self.workspace, new=new)
         self._tools[1].existing, self._tools[1].group = {"path": "file"}, self
+        self._tools[2].whole_file, self._tools[3].whole_file = "moves", "removes"
         for one in self._tools[:2]:
             one.declined = partial(self._take_preview, one.name)
 

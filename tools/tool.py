@@ -86,6 +86,8 @@ class Tool(Generic[P, R]):
         """Other tools: what a policy denies or asks about for those, it does for this one."""
         self.existing: Mapping[str, Named] = {}
         """Arguments that are paths of what must be there, and what they may name."""
+        self.whole_file: Literal["", "moves", "removes"] = ""
+        """What a call does to a whole file, so that a task has to ask for that."""
         self.declined: Callable[..., object] | None = None
         """Called with the arguments of a call that was previewed and does not run."""
         self.normalize: Callable[[dict[str, Any]], dict[str, Any]] = dict

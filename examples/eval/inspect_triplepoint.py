@@ -40,7 +40,7 @@ from inspect_ai.tool import Tool, ToolCall, ToolChoice, ToolFunction, ToolInfo, 
 
 from triplepoint import Agent, Engine, Sampling
 from triplepoint.runtime.conversation.chat import Message
-from triplepoint.runtime.conversation.toolcalls import ToolCall as OurCall
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall as OurCall
 from triplepoint.runtime.serve.models.prompts import Conversation, Prompts
 
 INCIDENT = Path(__file__).resolve().parents[1] / "incident"

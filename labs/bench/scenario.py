@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from triplepoint.errors import EngineError, SettingError
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.engine.teacher_forcing import decode_teacher_forced
 
 from .command import Report, run_report
@@ -153,7 +153,8 @@ def _feed(session: Session, ids: Sequence[int], *, whole: bool) -> PhaseEvent:
 
 def _source() -> str:
     """Return a long text: parts of this package's own source."""
-    from triplepoint.runtime.conversation import chat, grammar, reply, toolcalls
+    from triplepoint.runtime.conversation import chat, grammar, reply
+    from triplepoint.runtime.conversation.formats import toolcalls
 
     return "\n".join(inspect.getsource(module) for module in (reply, toolcalls, grammar, chat))
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.teacher_forcing import decode_teacher_forced
 from triplepoint.tools.tool import ToolSet, tool

@@ -29,8 +29,8 @@ from .questions import Question, frozen, sample
 from .runner import Row, append, ask_all, resume
 
 if TYPE_CHECKING:
+    from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
     from triplepoint.runtime.conversation.reply import Reply
-    from triplepoint.runtime.conversation.toolcalls import ToolCall
 
 WHOLE = "whole"
 
@@ -103,8 +103,8 @@ class _Decided:
         """Record what the policies of an agent decide."""
         self.note(question.id, "")  # recorded even if no policy decides
         note = partial(self.note, question.id)
-        watched = [_Watched(one, note) for one in agent.harness.policies]
-        agent.harness.policies = tuple(watched)
+        watched = [_Watched(one, note) for one in agent.setup.harness.policies]
+        agent.setup.harness.policies = tuple(watched)
 
 
 class _Watched(Policy):

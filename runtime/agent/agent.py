@@ -36,20 +36,19 @@ from .config import (
     check_text,
     check_trace,
     flatten_tools,
-    is_bare,
     is_remote,
     max_result_chars,
     max_result_tokens,
 )
 from .events import AgentEvent, RunFinished, result_of
-from .harness.defaults import Given, harness_of
+from .harness.defaults import Given, harness_of, is_bare
 from .harness.examples import with_examples
 from .history import messages_of
 from .local_conversation import LocalConversation
 from .loop import Run
 from .prompt import system_prompt
 from .result import RunResult
-from .run_context import CancellationToken, Progress, RunContext
+from .run_context import CancellationToken, RunContext
 from .run_metadata import RunSetup, begin_trace, prepare, write_continuation
 from .structured_output import OutputType
 from .tool_output import ToolOutputStore
@@ -57,16 +56,30 @@ from .tool_output import ToolOutputStore
 if TYPE_CHECKING:
     from ...tools import Effect
     from ...traces.reader import Trace
-    from ..conversation.chat import Chat
-    from ..conversation.grammar import CallGrammar
     from ..conversation.ledger import TokenLedger
     from ..engine.engine import Engine
     from ..engine.sampling.settings import Sampling
     from ..engine.session import Session
     from ..remote import RemoteEngine
-    from .conversation import Conversation
 
 Output = TypeVar("Output", default=str)
+
+MOVED = {
+    "chat": "setup.conversation.chat",
+    "config": "setup.config",
+    "conversation": "setup.conversation",
+    "engine": "setup.engine",
+    "files": "setup.files",
+    "grammar": "setup.conversation.grammar",
+    "harness": "setup.harness",
+    "notes": "setup.notes",
+    "on_progress": "setup.on_progress",
+    "output": "setup.output",
+    "policy": "setup.policy",
+    "results": "setup.results",
+    "workspace": "setup.workspace",
+}
+"""Where attributes of an agent have moved."""
 
 _BUSY = "this agent is already running; finish or close the open stream first"
 
@@ -124,12 +137,11 @@ class Agent(Generic[Output], ProcessBound):
             bias is for a token that does not exist.
 
     Attributes:
-        session, ledger, messages: the conversation as the engine has it, token by token with
-            origins, and as messages.
-        files: the workspace as the file tools see it; None without one.
+        setup: who answers, with which settings, tools and harness, in which conversation.
+        last_result: the result of the last run that ended, also of one that a limit ended.
     """
 
-    _instead = "Agent.fork copies it here, open_session saves it for elsewhere"
+    _instead = "Agent.fork copies it here, open_conversation saves it for elsewhere"
 
     def __init__(
         self,
@@ -164,20 +176,19 @@ class Agent(Generic[Output], ProcessBound):
         check_switch(grounded, "grounded", SettingError)
         check_text("system", system)
         check_text("chat_template", chat_template)
-        self.engine = engine
-        self.policy = policy if isinstance(policy, Policy) else Policy(policy)
-        self.output = None if output_type is None else OutputType(output_type)
+        policy = policy if isinstance(policy, Policy) else Policy(policy)
+        output = None if output_type is None else OutputType(output_type)
         bare = is_bare(engine)
         if thinking is None and (thinking_tokens is not None or thinking_seconds is not None):
             thinking = thinking_tokens != 0
-        self.config = AgentConfig(
+        config = AgentConfig(
             max_steps=(BARE_STEPS if bare else MAX_STEPS) if max_steps is None else max_steps,
             max_tokens=BARE_TOKENS if max_tokens is None and bare else max_tokens,
             context=context,
             options=check_template_options(template_options, thinking),
             sampling=sampling,
             timeout=timeout,
-            output=None if self.output is None else self.output.schema,
+            output=None if output is None else output.schema,
             compact=compact,
             repetition_stop=repetition_stop,
             answer_forms=answer_forms,
@@ -187,59 +198,49 @@ class Agent(Generic[Output], ProcessBound):
         size = engine.context if context is None else context
         self._result_tokens = max_result_tokens(size, result_tokens)
         chars = max_result_chars(size)
-        files = FileTools
+        kind = FileTools
         if harness_of(harness, engine).settings.get("plain_tools"):
-            from ...tools import PlainFileTools as files
+            from ...tools import PlainFileTools as kind
         self._file_tools = (
-            None if workspace is None else files(workspace, max_chars=chars, policy=self.policy)
+            None if workspace is None else kind(workspace, max_chars=chars, policy=policy)
         )
-        self.files = None if self._file_tools is None else self._file_tools.workspace
-        self.workspace = None if self.files is None else self.files.root
+        files = None if self._file_tools is None else self._file_tools.workspace
+        self.setup = RunSetup(engine, config, policy, output, files)
         self._given = [one if isinstance(one, Tool) else Tool(one) for one in flatten_tools(tools)]
         self._system, self._chat_template = system, chat_template
         self._redact, self._profile = redact, profile
         self._harness_given, self._grounded = harness, grounded
-        self.on_progress: Progress | None = None
         self._start(trace)
 
     def _start(self, trace: str | Path | bool | None) -> None:
         """Start a conversation with its own trace."""
-        self.results = ToolOutputStore(
-            self._result_tokens, lambda text: self.conversation.count(text), lambda: self.messages
+        self.setup.results = ToolOutputStore(
+            self._result_tokens,
+            lambda text: self.setup.conversation.count(text),
+            lambda: self.messages,
         )
         check_trace(trace)
         self._trace_path, self._running = trace, False
         self._trace: Trace | None = None
         self.reset()
         self.last_result: RunResult[Output] | None = None
-        """The result of the last run that ended, also of one that a limit ended."""
         self._cancellation = CancellationToken()
         prepare(self.setup)
 
     @property
-    def setup(self) -> RunSetup:
-        """Return the settings of the next run."""
-        return RunSetup(
-            self.engine,
-            self.conversation,
-            self.config,
-            self.tools,
-            self.policy,
-            self.results,
-            self.output,
-            self.files,
-            self.harness,
-        )
+    def tools(self) -> ToolSet:
+        """Return the tools that the model can call."""
+        return self.setup.tools
 
     @property
     def messages(self) -> list[Message]:
         """Return the messages as the model has them, with notes where `compact` removed results."""
-        return self.conversation.messages
+        return self.setup.conversation.messages
 
     @property
     def turn(self) -> int:
         """Return the number of the last question."""
-        return self.conversation.turn
+        return self.setup.conversation.turn
 
     @property
     def trace(self) -> Trace:
@@ -276,7 +277,7 @@ class Agent(Generic[Output], ProcessBound):
             except BaseException:
                 self._given.remove(made)
                 raise
-            self.conversation.load_history(messages)
+            self.setup.conversation.load_history(messages)
             return made
 
         return add if function is None else add(function)
@@ -325,21 +326,22 @@ class Agent(Generic[Output], ProcessBound):
     ) -> Iterator[AgentEvent]:
         self._check_idle()
         self._running = True
-        self._cancellation = CancellationToken(self.config.timeout)
+        setup, conversation = self.setup, self.setup.conversation
+        self._cancellation = CancellationToken(setup.config.timeout)
         try:
             trace = self.trace  # where it cannot be written, nothing was asked
             if not new:  # else the question was asked before
-                self.conversation.checkpoint()
-            self.conversation.turn += 1
+                conversation.checkpoint()
+            conversation.turn += 1
             context = RunContext(
-                self.config,
+                setup.config,
                 trace,
-                self.turn,
-                files=self.files,
+                conversation.turn,
+                files=setup.files,
                 cancellation=self._cancellation,
-                on_progress=self.on_progress,
+                on_progress=setup.on_progress,
             )
-            run = Run(self.setup, context, task, new, step)
+            run = Run(setup, context, task, new, step)
             try:
                 yield from run.events()
             finally:
@@ -372,7 +374,7 @@ class Agent(Generic[Output], ProcessBound):
             AgentError: there is no question, or a run is active.
         """
         self._check_idle()
-        return self.conversation.undo()
+        return self.setup.conversation.undo()
 
     def load_history(self, turns: Iterable[tuple[str, str]]) -> None:
         """Start with questions and answers from another conversation.
@@ -382,7 +384,7 @@ class Agent(Generic[Output], ProcessBound):
         """
         if self.turn or self.messages:
             raise AgentError("load_history works only before the first question")
-        self.conversation.load_history(messages_of(turns, self.config.system))
+        self.setup.conversation.load_history(messages_of(turns, self.setup.config.system))
 
     def fork(self, *, trace: str | Path | bool | None = None) -> Agent[Output]:
         """Return a copy that continues from here with the same tools; this one is unchanged.
@@ -395,10 +397,10 @@ class Agent(Generic[Output], ProcessBound):
         """
         self._check_idle()
         other: Agent[Output] = object.__new__(type(self))
-        vars(other).update(vars(self), _given=list(self._given))
+        vars(other).update(vars(self), _given=list(self._given), setup=replace(self.setup))
         other._start(False if trace is None and self._trace_path is False else trace)
-        other.results.take_over(self.results)
-        phase = other.conversation.fork_from(self.conversation)
+        other.setup.results.take_over(self.setup.results)
+        phase = other.setup.conversation.fork_from(self.setup.conversation)
         if self.messages:
             write_continuation(other.trace, other.setup, parent=self.trace.run)
         if phase is not None:
@@ -418,7 +420,7 @@ class Agent(Generic[Output], ProcessBound):
 
         Neither this agent nor its forks read them again. Returns 0 if there was nothing to do.
         """
-        return 0 if self._running else self.conversation.prefill_system()
+        return 0 if self._running else self.setup.conversation.prefill_system()
 
     def as_tool(self, name: str, description: str, *, effect: Effect = "read") -> Tool[..., Any]:
         """Return this agent as a tool of another: each call asks a temporary fork of it.
@@ -465,25 +467,24 @@ class Agent(Generic[Output], ProcessBound):
         if self._trace is not None and self._trace.events:
             self._trace.close()
             self._trace = None
-        more = list(self._given)
+        setup, more = self.setup, list(self._given)
         if any(one.effect in ("net", "exec") for one in more):  # results of any length
-            more.append(self.results.tool())
+            more.append(setup.results.tool())
         tools = ToolSet((*(self._file_tools or ()), *more))
-        self.harness = harness_of(self._harness_given, self.engine, grounded=self._grounded)
+        setup.harness = harness_of(self._harness_given, setup.engine, grounded=self._grounded)
         system = system_prompt(tools) if self._system is None else self._system
-        if self._file_tools is not None and self.harness.settings.get("examples"):
+        if self._file_tools is not None and setup.harness.settings.get("examples"):
             system = with_examples(system)
-        if self.output is not None:
-            system = self.output.added_to(system)
-        config = replace(self.config, system=system)
-        if is_remote(self.engine):
+        if setup.output is not None:
+            system = setup.output.added_to(system)
+        config = replace(setup.config, system=system)
+        if is_remote(setup.engine):
             from .remote_conversation import RemoteConversation
 
-            conversation = RemoteConversation(self.engine, config, tools.schemas())
+            conversation = RemoteConversation(setup.engine, config, tools.schemas())
         else:
-            conversation, tools = self._local_conversation(self.engine, config, tools)
-        self.tools, self.config = tools, config
-        self.conversation: Conversation[Any] = conversation
+            conversation, tools = self._local_conversation(setup.engine, config, tools)
+        setup.tools, setup.config, setup.conversation = tools, config, conversation
 
     def _local_conversation(
         self, engine: Engine, config: AgentConfig, tools: ToolSet
@@ -513,11 +514,11 @@ class Agent(Generic[Output], ProcessBound):
     def stop(self) -> None:
         """End the run, from any thread: a pass at once, a tool if it or the run has a timeout."""
         self._cancellation.cancel()
-        self.conversation.stop()
+        self.setup.conversation.stop()
 
     def close(self) -> None:
         """Close the trace file and the harness; no more questions can be asked."""
-        self.harness.close()
+        self.setup.harness.close()
         if self._trace is not None:
             self._trace.close()
 
@@ -526,11 +527,6 @@ class Agent(Generic[Output], ProcessBound):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def notes(self) -> list[str]:
-        """Return notes on workarounds for gaps in the model file or a tool's schema."""
-        return self.setup.notes
 
     @property
     def session(self) -> Session:
@@ -543,17 +539,20 @@ class Agent(Generic[Output], ProcessBound):
         return self._local.ledger
 
     @property
-    def chat(self) -> Chat:
-        """Return the model's chat format."""
-        return self._local.chat
-
-    @property
-    def grammar(self) -> CallGrammar:
-        """Return the grammar of the tool calls."""
-        return self._local.grammar
-
-    @property
     def _local(self) -> LocalConversation:
-        if not isinstance(self.conversation, LocalConversation):
+        if not isinstance(self.setup.conversation, LocalConversation):
             raise AgentError("the model runs on a server, so its tokens are not known here")
-        return self.conversation
+        return self.setup.conversation
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError; it names the new place of an attribute that has moved."""
+            hint = f"; it is now Agent.{MOVED[name]}" if name in MOVED else ""
+            raise AttributeError(f"an Agent has no attribute {name!r}{hint}")
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """Set an attribute; one that has moved would be set without an effect."""
+            if name in MOVED:
+                self.__getattr__(name)
+            super().__setattr__(name, value)

@@ -57,7 +57,7 @@ class AgentConfig:
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_tokens", "context"):
             if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
+                check_whole(getattr(self, name), name, SettingError, 1)
         if self.thinking_tokens is not None:
             check_whole(self.thinking_tokens, "thinking_tokens", SettingError, 0)
         for name in ("timeout", "thinking_seconds"):
@@ -71,15 +71,6 @@ class AgentConfig:
 
             if not isinstance(self.sampling, Sampling):
                 raise SettingError(f"sampling must be a Sampling, not {self.sampling!r}")
-
-
-def check_count(name: str, value: object) -> None:
-    """Check that a setting is an integer above 0.
-
-    Raises:
-        SettingError: it is not; names it.
-    """
-    check_whole(value, name, SettingError, 1)
 
 
 def check_engine(engine: object) -> None:
@@ -97,11 +88,6 @@ def check_engine(engine: object) -> None:
             f"engine is a name, not an engine; write Agent({make}({str(engine)!r}), …)"
         )
     raise AgentError(f"engine is {engine!r}, not an Engine or RemoteEngine; see Engine.load")
-
-
-def is_bare(engine: object) -> bool:
-    """Return whether the model was trained on the bare loop: its file declares answer forms."""
-    return getattr(getattr(engine, "tokenizer", None), "answer_forms", None) is not None
 
 
 def is_remote(engine: Engine | RemoteEngine) -> TypeIs[RemoteEngine]:
@@ -207,7 +193,7 @@ def max_result_tokens(context: int, given: int | None = None) -> int:
     """
     if given is None:
         return min(4096, max(256, context // 4))
-    check_count("result_tokens", given)
+    check_whole(given, "result_tokens", SettingError, 1)
     return given
 
 

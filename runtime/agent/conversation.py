@@ -7,19 +7,18 @@ server.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...errors import AgentError
+from .harness.policy import Decision
 from .history import History
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
-    from ..conversation.grammar import CallChoice
     from ..conversation.messages import Message
     from ..conversation.reply import Reply
     from .events import AgentEvent
-    from .harness.policy import Decision
     from .run_context import RunContext
 
 Position = TypeVar("Position")
@@ -34,7 +33,8 @@ class Conversation(ABC, Generic[Position]):
         checkpoints: where the questions begin that `undo` can take back: for the model, and in the
             messages.
         pending: results of the last message's calls, as far as they ran, until they are appended.
-        calls: whether the next reply may be calls, must be, or must not be; see `hold`.
+        decision: what the next reply is held to: calls, maybe of some tools, or text, and names in
+            their arguments. A model on a server is held to neither tools nor names.
     """
 
     def __init__(self) -> None:
@@ -42,9 +42,7 @@ class Conversation(ABC, Generic[Position]):
         self.pending: list[Message] = []
         self.turn = 0
         self.checkpoints: list[tuple[Position, int]] = []
-        self.calls: CallChoice = "auto"
-        self.callable: frozenset[str] = frozenset()
-        self.names: Mapping[str, Any] = {}
+        self.decision = Decision()
 
     @property
     @abstractmethod
@@ -94,13 +92,6 @@ class Conversation(ABC, Generic[Position]):
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Return the settings for the trace header: ``context``, ``format`` and the like."""
-
-    def hold(self, decision: Decision) -> None:
-        """Constrain the next reply to calls, maybe of some tools, or to text, and their arguments
-        to names. A model on a server is not constrained by these.
-        """
-        self.calls, self.callable = decision.calls or "auto", decision.tools
-        self.names = decision.names
 
     def room(self) -> int:
         """Return the tokens left in the context, at least approximately."""

@@ -26,7 +26,7 @@ from ..conversation.ledger import (
     TokenLedger,
 )
 from ..conversation.reasoning_spans import Mark, Thoughts
-from ..conversation.reasoning_tags import told_of
+from ..conversation.reasoning_tags import mentions_thinking
 from ..conversation.reply import Reply
 from ..conversation.requirement import Requirement, grammar_of
 from ..conversation.turn import Limits, Turn, TurnRequest, TurnResult
@@ -114,7 +114,7 @@ class LocalConversation(Conversation[Mark]):
         """
         found, engine = given.over(self.engine.sampling), self.engine
         off = self.config.options.get("enable_thinking") is False
-        if found.temperature is None and not off and told_of(self.chat.source):
+        if found.temperature is None and not off and mentions_thinking(self.chat.source):
             from ..hub.makers import maker_sampling
 
             advice = maker_sampling(engine.model.name, engine.model.architecture)
@@ -344,7 +344,7 @@ class LocalConversation(Conversation[Mark]):
             phase,
             ledger,
             old=before,
-            kept=keep,
+            reused=keep,
             cached=cached,
             miss=miss,
             recurrent=phase.recomputed_tokens > 0 and session.sequence.cache.state is not None,
@@ -446,17 +446,18 @@ class LocalConversation(Conversation[Mark]):
 
     def _held(self) -> Requirement:
         """Return the requirement on the next reply."""
-        required, names = self.required, self.callable
-        if names:
-            tools = [one for one in required.tools if one["function"]["name"] in names]
+        required, decision = self.required, self.decision
+        calls = decision.calls or "auto"
+        if decision.tools:
+            tools = [one for one in required.tools if one["function"]["name"] in decision.tools]
             required = replace(required, tools=tools or required.tools)
-        if self.calls != "auto":
-            prose = self.calls == "none" and required.output is None
-            required = replace(required, calls=self.calls, prose=prose)
-        if not self.names or self.calls == "none":
+        if calls != "auto":
+            prose = calls == "none" and required.output is None
+            required = replace(required, calls=calls, prose=prose)
+        if not decision.names or calls == "none":
             return required
-        given = dict(self.names)
-        if self.calls == "required":  # none may fit, and that can be said with no name at all
+        given = dict(decision.names)
+        if calls == "required":  # none may fit, and that can be said with no name at all
             given["also"] = [*given["also"], ""]
         return replace(required, **given)
 

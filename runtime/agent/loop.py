@@ -28,8 +28,8 @@ from ...tools.seen import shown_whole
 from ...tools.timeouts import MAX_WAIT
 from ...traces.events import RunEnd, ToolEvent, TurnEnd
 from ..conversation.chat import Message
+from ..conversation.formats.toolcalls import ToolCall
 from ..conversation.reply import Reply
-from ..conversation.toolcalls import ToolCall
 from ..conversation.turn import MISFIT
 from .absence import says_absent
 from .events import (
@@ -148,7 +148,7 @@ class Run:
             looked = yield from self._look(decision.looked)
             yield from conversation.append(context, [*new, *looked, *decision.messages], purpose)
             conversation.pending = []
-            conversation.hold(decision)
+            conversation.decision = decision
             reply, events = yield from self._generate()
             if reply.repeated:
                 self._setup.harness.after_reply(self._seen_by_policies(step), reply)
@@ -236,19 +236,8 @@ class Run:
         calling = Message("assistant", calls=tuple(calls), text="", by="harness")
         for call, one in zip(calls, looked, strict=True):
             yield ToolCallStarted(call.id, call.name, call.arguments, by="harness")
-            event = ToolEvent(
-                turn=context.turn,
-                step=context.usage.steps,
-                name=call.name,
-                arguments=call.arguments,
-                result=one.result,
-                duration_s=one.seconds,
-                call_id=call.id,
-                effect="read",
-                decision="allowed",
-                decided_by="effect",
-                by="harness",
-            )
+            event = self._tool_event(call, one.result, one.seconds, effect="read", by="harness")
+            event.decision, event.decided_by = "allowed", "effect"
             context.trace.write(event)
             seen = self._shown(call, one.result)
             self._executor.saw(seen)
@@ -256,6 +245,19 @@ class Run:
             messages.append(result)
             yield ToolCallFinished(call.id, call.name, one.result, None, one.seconds)
         return [calling, *messages]
+
+    def _tool_event(self, call: ToolCall, result: str, seconds: float, **more: Any) -> ToolEvent:
+        """Return the record of a call in this step."""
+        return ToolEvent(
+            turn=self._context.turn,
+            step=self._context.usage.steps,
+            name=call.name,
+            arguments=call.arguments,
+            result=result,
+            duration_s=seconds,
+            call_id=call.id,
+            **more,
+        )
 
     def _shown(self, call: ToolCall, result: str) -> dict[str, str]:
         """Return the files that a call has shown whole, which the model may overwrite."""
@@ -328,15 +330,11 @@ class Run:
             decision = outcome.decision
             wait_s = 0.0 if decision is None else decision.asked_s
             duration = time.perf_counter() - began - wait_s
-            event = ToolEvent(
-                turn=context.turn,
-                step=context.usage.steps,
-                name=call.name,
-                arguments=call.arguments,
-                result=outcome.result,
+            event = self._tool_event(
+                call,
+                outcome.result,
+                duration,
                 error=outcome.error,
-                duration_s=duration,
-                call_id=call.id,
                 effect=outcome.effect,
                 asked_s=wait_s,
             )

@@ -45,7 +45,7 @@ def count_reuse(
     ledger: TokenLedger,
     *,
     old: int,
-    kept: int,
+    reused: int,
     cached: int,
     miss: PrefixMismatch | None,
     recurrent: bool,
@@ -57,7 +57,7 @@ def count_reuse(
         phase: the prefill; its misses are named in it.
         ledger: the conversation, the new tokens included.
         old: tokens that it had before.
-        kept: those of them that the session still had.
+        reused: those of them that the session still had.
         cached: those whose keys and values were there.
         miss: why it had not all of them.
         recurrent: whether layers have a state that is not kept behind every token.
@@ -66,8 +66,8 @@ def count_reuse(
     usage.input_tokens += len(ledger)
     usage.cached_tokens += cached
     reuse = Reuse(cached, len(ledger))
-    if miss is not None and old > kept:
-        miss = miss.cost(old - kept, phase)
+    if miss is not None and old > reused:
+        miss = miss.cost(old - reused, phase)
         phase.reread_tokens, phase.miss = miss.tokens, miss.record()
         usage.reread_tokens += miss.tokens
         usage.reread_s += miss.seconds

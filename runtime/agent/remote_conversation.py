@@ -6,7 +6,6 @@ its own cache of it. What time it takes is measured from here.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -218,8 +217,9 @@ class RemoteConversation(Conversation[int]):
         body["max_completion_tokens" if "max_tokens" in refused else "max_tokens"] = left
         if self._tools:
             body["tools"] = self._tools
-            if self.calls != "auto" and "tool_choice" not in refused:
-                body["tool_choice"] = self.calls
+            calls = self.decision.calls or "auto"
+            if calls != "auto" and "tool_choice" not in refused:
+                body["tool_choice"] = calls
         body |= {"temperature": 0.0, **self._sampling()}
         if "stream_options" in refused:
             del body["stream_options"]
@@ -375,10 +375,7 @@ class RemoteConversation(Conversation[int]):
             self._settle(results)
             results = []
             text = message.content if message.text is None else message.text
-            calls = [
-                (call.name, json.dumps(call.arguments, ensure_ascii=False))
-                for call in message.calls
-            ]
+            calls = [(call.name, call.json_arguments) for call in message.calls]
             self._write(message.role, text, calls)
         if results:  # else calls at the end get theirs with the next message
             self._settle(results)

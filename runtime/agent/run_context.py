@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ...tools import Workspace
     from ...tools.timeouts import TimedTask
     from ...traces.reader import Trace
+    from ..conversation.formats.toolcalls import ToolCall
     from ..conversation.reply import Reply
-    from ..conversation.toolcalls import ToolCall
     from .config import AgentConfig
 
 T = TypeVar("T")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..remote import RemoteEngine
     from .config import AgentConfig
     from .conversation import Conversation
+    from .run_context import Progress
     from .structured_output import OutputType
     from .tool_output import ToolOutputStore
 
@@ -84,29 +85,32 @@ def _make_room(folder: Path, limit: int | None, days: float | None) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunSetup:
-    """The parts of a run, which its header records.
-
-    Attributes:
-        engine, conversation: what answers.
-        config: the settings.
-        tools, policy: what the model may call, and which calls run.
-        results: what the tools return, as far as the model is given it.
-        output: the type of the answers; None for text.
-        files: the folder that the file tools look at; None without one.
-        harness: what is done around the model.
-    """
+    """The parts of an agent's runs, which their header records; `Agent.reset` fills in the rest."""
 
     engine: Engine | RemoteEngine
-    conversation: Conversation[Any]
     config: AgentConfig
-    tools: ToolSet
     policy: Policy
-    results: ToolOutputStore
-    output: OutputType[Any] | None = None
-    files: Workspace | None = None
-    harness: Harness = field(default_factory=Harness)
+    """Which calls run."""
+    output: OutputType[Any] | None
+    """The type of the answers; None for text."""
+    files: Workspace | None
+    """The folder that the file tools look at; None without one."""
+    on_progress: Progress | None = None
+    """Called during a long prefill."""
+    conversation: Conversation[Any] = field(init=False)
+    tools: ToolSet = field(init=False)
+    """What the model may call."""
+    results: ToolOutputStore = field(init=False)
+    """What the tools return, truncated to the model's budget."""
+    harness: Harness = field(init=False)
+    """What is done around the model."""
+
+    @property
+    def workspace(self) -> str:
+        """Return the absolute path of the file tools' folder; empty without one."""
+        return "" if self.files is None else str(self.files.root.resolve())
 
     @property
     def notes(self) -> list[str]:
@@ -135,7 +139,7 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
     return start_on(
         engine,
         task=task,
-        workspace="" if setup.files is None else str(setup.files.root.resolve()),
+        workspace=setup.workspace,
         config={
             "max_steps": config.max_steps,
             "max_tokens": config.max_tokens,
@@ -160,7 +164,8 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
 
 def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
     """Return a header with the engine's fields filled in; `given` are its other fields."""
-    model, cost = engine.model, None if is_remote(engine) else engine.loaded.cost
+    model, machine = engine.model, engine.machine
+    loaded = None if is_remote(engine) else engine.loaded
     sizes = ("kv_bytes", "state_bytes", "experts", "experts_used")
     return RunStart(
         model=ModelRecord(
@@ -170,14 +175,14 @@ def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
             quant=model.quant,
             parameters=model.parameters,
             path=str(model.path),
-            **({name: getattr(cost, name) for name in sizes} if cost is not None else {}),
+            **({name: getattr(loaded.cost, name) for name in sizes} if loaded else {}),
         ),
         target=str(engine.target),
         threads=engine.threads,
         kv=engine.kv,
-        machine=_machine(engine),
+        machine=MachineRecord(cpu=machine.cpu, cores=machine.cores, profile=machine.as_dict()),
         versions=versions(),
-        tuning=_tuning(engine),
+        tuning=loaded.tuning.describe() if loaded else {},
         **given,
     )
 
@@ -202,25 +207,12 @@ def write_continuation(
 
 
 def _regime_map(setup: RunSetup) -> dict[str, Any]:
-    """Return the regime map; empty for an engine without a cost model, such as a remote one."""
-    conversation, engine = setup.conversation, setup.engine
-    if not isinstance(conversation, LocalConversation) or is_remote(engine):
-        return {}
-    if engine.loaded.cost is None:
+    """Return the regime map; empty for a remote engine."""
+    if not isinstance(setup.conversation, LocalConversation):
         return {}
     from ..engine.regime_map import regime_map
 
-    return regime_map(conversation.session)
-
-
-def _tuning(engine: Engine | RemoteEngine) -> dict[str, Any]:
-    """Return how passes are executed, and why; empty for a remote engine."""
-    return {} if is_remote(engine) else engine.loaded.tuning.describe()
-
-
-def _machine(engine: Engine | RemoteEngine) -> MachineRecord:
-    machine = engine.machine
-    return MachineRecord(cpu=machine.cpu, cores=machine.cores, profile=machine.as_dict())
+    return regime_map(setup.conversation.session)
 
 
 def versions() -> dict[str, str]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from ...errors import AgentError, SessionError
-from .. import checked_files
+from ...errors import AgentError, ConversationError
 from ..conversation.messages import Message
-from .session_store import CONVERSATION, held, no_name, saved_folders, sessions_folder
+from .session_store import (
+    CONVERSATION,
+    held,
+    no_name,
+    read_state,
+    saved_folders,
+    sessions_folder,
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class SessionInfo:
 
     Attributes:
         name, folder: what it is called, and where it is.
-        kept: when it was saved last, in seconds since 1970.
+        saved_at: when it was saved last, in seconds since 1970.
         nbytes: of all its files.
         workspace: the folder that it was about; empty if none, or not known.
         model: name of the model; empty if not known.
@@ -34,7 +38,7 @@ class SessionInfo:
 
     name: str
     folder: Path
-    kept: float
+    saved_at: float
     nbytes: int
     workspace: str = ""
     model: str = ""
@@ -47,14 +51,14 @@ class SessionInfo:
 def list_sessions(root: str | Path | None = None) -> list[SessionInfo]:
     """Return all saved sessions, the newest first."""
     found = [_info(folder, saved) for folder, saved in saved_folders(sessions_folder(root))]
-    return sorted(found, key=lambda one: (-one.kept, one.name))
+    return sorted(found, key=lambda one: (-one.saved_at, one.name))
 
 
 def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
     """Return the session of that name.
 
     Raises:
-        SessionError: there is none, or it cannot be read; the message lists those that exist.
+        ConversationError: there is none, or it cannot be read; the message lists those that exist.
     """
     if problem := no_name(name):
         raise AgentError(problem)
@@ -64,10 +68,14 @@ def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
             raise FileNotFoundError
         return _info(where / name, (where / name / CONVERSATION).lstat().st_mtime)
     except PermissionError as error:
-        raise SessionError(f"cannot read the session {where / name}: {error.strerror}") from None
+        raise ConversationError(
+            f"cannot read the session {where / name}: {error.strerror}"
+        ) from None
     except OSError:
         known = ", ".join(one.name for one in list_sessions(root)) or "none"
-        raise SessionError(f"there is no session {name!r} in {where}; known: {known}") from None
+        raise ConversationError(
+            f"there is no session {name!r} in {where}; known: {known}"
+        ) from None
 
 
 def remove_session(session: SessionInfo) -> None:
@@ -92,25 +100,21 @@ def remove_session(session: SessionInfo) -> None:
 def _info(folder: Path, saved: float) -> SessionInfo:
     nbytes = _size(folder)
     try:
-        state: dict[str, Any] = json.loads(checked_files.read_sealed(folder / CONVERSATION))
-        return SessionInfo(
-            folder.name,
-            folder,
-            saved,
-            nbytes,
-            str(state.get("workspace", "")),
-            str(state.get("model_name", "")),
-            str(state.get("model_path", "")),
-            int(state["turn"]),
-            [_message(one) for one in state["messages"]],
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        problem = (
-            str(error)
-            if type(error) is ValueError
-            else "has a format that this version does not read"
-        )
-        return SessionInfo(folder.name, folder, saved, nbytes, problem=f"{CONVERSATION} {problem}")
+        state = read_state(folder)
+    except ValueError as error:
+        problem = f"{CONVERSATION} {error}"
+        return SessionInfo(folder.name, folder, saved, nbytes, problem=problem)
+    return SessionInfo(
+        folder.name,
+        folder,
+        saved,
+        nbytes,
+        state.workspace,
+        state.model_name,
+        state.model_path,
+        state.turn,
+        state.messages,
+    )
 
 
 def _size(folder: Path) -> int:
@@ -121,9 +125,3 @@ def _size(folder: Path) -> int:
             with contextlib.suppress(FileNotFoundError):
                 nbytes += entry.stat(follow_symlinks=False).st_size
     return nbytes
-
-
-def _message(data: dict[str, Any]) -> Message:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Message).validate_python(data)

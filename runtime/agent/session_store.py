@@ -21,17 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import ProcessBound, as_path, user_folder, without_surrogates
-from ...errors import AgentError, EngineError, SessionError
+from ...errors import AgentError, ConversationError, EngineError
 from ...jit.kernels.kvcache import PAGE
 from ...traces.append_log import claim
 from .. import checked_files
-from ..conversation.ledger import Span
 from ..conversation.messages import Message
-from ..conversation.reasoning_spans import Mark
 from ..engine import session_files
 from .history import History
 from .local_conversation import LocalConversation
-from .run_metadata import write_continuation
+from .run_metadata import RunSetup, write_continuation
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -44,8 +42,8 @@ _CONVERSATION = re.compile(re.escape(CONVERSATION))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True)
-class State:
+@dataclass(frozen=True, kw_only=True)
+class State(History):
     """A conversation as saved on disk."""
 
     version: int
@@ -55,23 +53,18 @@ class State:
     """SHA-256 of the prompt before the first question: system message and tools."""
     run: str
     """The last run that went on with it, as in its trace."""
-    turn: int
-    messages: list[Message]
     workspace: str = ""
     """The folder that it is about; empty if none, or saved by a version without this field."""
     model_name: str = ""
     model_path: str = ""
     """The model's file, or the address of its server."""
-    marks: list[tuple[Mark, int]] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
     attached: dict[str, str] = field(default_factory=dict)
     """Documents beside the folder, by name, and where each is from."""
     pending: list[Message] = field(default_factory=list)
     """Results of the last message's calls, where the run ended before the model had read them."""
 
 
-class SavedSession(ProcessBound):
+class SavedConversation(ProcessBound):
     """One saved conversation, locked by this process until it is closed.
 
     Attributes:
@@ -79,7 +72,7 @@ class SavedSession(ProcessBound):
     """
 
     def __init__(self, name: str, folder: Path, lock: int) -> None:
-        """Use `open_session` instead."""
+        """Use `open_conversation` instead."""
         self.name, self.folder = name, folder
         self._lock = lock
 
@@ -103,17 +96,20 @@ class SavedSession(ProcessBound):
             raise AgentError("only an agent without questions so far can continue a session")
         if not self.exists:
             return []
-        state = self._read()
-        moved = self._moved(agent, state)
+        try:
+            state = read_state(self.folder)
+        except ValueError as error:
+            raise self._refusal(str(error)) from None
+        moved = self._moved(agent.setup.workspace, state)
         notes = self._resume(agent, state)
-        agent.conversation.pending = list(state.pending)
-        if agent.files is not None:
-            notes += agent.files.attach_again(state.attached)
+        agent.setup.conversation.pending = list(state.pending)
+        if (files := agent.setup.files) is not None:
+            notes += files.attach_again(state.attached)
         return [*notes, *([moved] if moved else [])]
 
-    def _moved(self, agent: Agent[Any], state: State) -> str:
+    def _moved(self, workspace: str, state: State) -> str:
         """Return a note where the agent's tools use another folder than before."""
-        now = "" if agent.workspace is None else without_surrogates(str(agent.workspace.resolve()))
+        now = without_surrogates(workspace)
         if not state.workspace or now == state.workspace:
             return ""
         return (
@@ -121,17 +117,18 @@ class SavedSession(ProcessBound):
         )
 
     def _resume(self, agent: Agent[Any], state: State) -> list[str]:
-        conversation = agent.conversation
-        same = state.model == agent.engine.model.sha256 and state.told == _fingerprint(agent)
+        setup, conversation = agent.setup, agent.setup.conversation
+        model = setup.engine.model.sha256
+        same = state.model == model and state.told == _fingerprint(setup)
         if isinstance(conversation, LocalConversation) and same and state.ids:
             if not all(0 <= token < conversation.engine.tokenizer.n_vocab for token in state.ids):
                 raise self._refusal("has tokens that the model does not have")
             return self._restore(agent, conversation, state)
-        conversation.load_history(_with_system(state.messages, agent.config.system), state.turn)
-        write_continuation(agent.trace, agent.setup, parent=state.run)
+        conversation.load_history(_with_system(state.messages, setup.config.system), state.turn)
+        write_continuation(agent.trace, setup, parent=state.run)
         if not isinstance(conversation, LocalConversation):
             return [f"session {self.name} continues: the whole conversation is sent to the server"]
-        what = "another model" if state.model != agent.engine.model.sha256 else "other tools"
+        what = "another model" if state.model != model else "other tools"
         return [f"session {self.name} was saved with {what}, so it is read again"]
 
     def _restore(
@@ -149,9 +146,7 @@ class SavedSession(ProcessBound):
             why = loaded.restore_error
         except EngineError as error:
             why = str(error)
-        conversation.restore(
-            History(state.turn, state.messages, state.ids, state.spans, state.marks), why
-        )
+        conversation.restore(state, why)
         write_continuation(agent.trace, agent.setup, parent=state.run)
         seconds = time.perf_counter() - began
         reused = conversation.session.n_cached
@@ -180,17 +175,17 @@ class SavedSession(ProcessBound):
             if agent.turn:  # all was taken back; an agent that was asked nothing changes nothing
                 self._forget()
             return
-        conversation = agent.conversation
+        setup, conversation = agent.setup, agent.setup.conversation
         state = State(
-            VERSION,
-            agent.engine.model.sha256,
-            _fingerprint(agent),
-            agent.trace.run,
-            workspace="" if agent.workspace is None else str(agent.workspace.resolve()),
-            model_name=agent.engine.model.name,
-            model_path=str(agent.engine.model.path),
+            version=VERSION,
+            model=setup.engine.model.sha256,
+            told=_fingerprint(setup),
+            run=agent.trace.run,
+            workspace=agent.setup.workspace,
+            model_name=setup.engine.model.name,
+            model_path=str(setup.engine.model.path),
             pending=conversation.pending,
-            attached={} if agent.files is None else dict(agent.files.attached),
+            attached={} if setup.files is None else dict(setup.files.attached),
             **vars(conversation.history()),
         )
         try:
@@ -236,27 +231,11 @@ class SavedSession(ProcessBound):
             os.close(self._lock)
             self._lock = -1
 
-    def __enter__(self) -> SavedSession:
+    def __enter__(self) -> SavedConversation:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _read(self) -> State:
-        from pydantic import TypeAdapter, ValidationError
-
-        path = self.folder / CONVERSATION
-        try:
-            state = TypeAdapter(State).validate_json(checked_files.read_sealed(path), strict=False)
-        except ValidationError:
-            problem = "has a format that this version does not read"
-        except (OSError, ValueError) as error:
-            problem = str(error)
-        else:
-            problem = _unsound(state)
-            if not problem:
-                return state
-        raise self._refusal(problem)
 
     def _refusal(self, problem: str) -> AgentError:
         return AgentError(
@@ -266,7 +245,7 @@ class SavedSession(ProcessBound):
 
 
 def _check_agent(agent: object) -> None:
-    if not hasattr(agent, "conversation"):
+    if not hasattr(agent, "setup"):
         raise AgentError(f"agent must be an Agent, not {agent!r}")
 
 
@@ -280,7 +259,7 @@ def no_name(name: str) -> str:
     )
 
 
-def open_session(name: str, root: str | Path | None = None) -> SavedSession:
+def open_conversation(name: str, root: str | Path | None = None) -> SavedConversation:
     """Open the session of that name for this process only; create it if missing.
 
     Args:
@@ -295,8 +274,7 @@ def open_session(name: str, root: str | Path | None = None) -> SavedSession:
     folder = sessions_folder(root) / name
     try:
         checked_files.make_folder(folder)
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        lock = os.open(folder / "lock", flags, 0o600)
+        lock = _lock_file(folder)
     except OSError as error:
         raise AgentError(
             f"session {name} cannot be opened: {error.filename or folder}: {error.strerror}; "
@@ -309,18 +287,18 @@ def open_session(name: str, root: str | Path | None = None) -> SavedSession:
             f"session {name} is in use by another process, or open in this one already; end that "
             "use, or take another name"
         )
-    return SavedSession(name, folder, lock)
+    return SavedConversation(name, folder, lock)
 
 
 def last_session(root: str | Path | None = None) -> str:
     """Return the name of the session that was saved last.
 
     Raises:
-        SessionError: there is none.
+        ConversationError: there is none.
     """
     found = [(time_of, folder.name) for folder, time_of in saved_folders(sessions_folder(root))]
     if not found:
-        raise SessionError("there is no session to continue; start one with --session NAME")
+        raise ConversationError("there is no session to continue; start one with --session NAME")
     return max(found)[1]
 
 
@@ -363,8 +341,7 @@ def _make_room(keep: Path, coming: int) -> None:
 def held(folder: Path) -> Iterator[bool]:
     """Lock a session for the `with` block; yield whether that succeeded."""
     try:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        lock = os.open(folder / "lock", flags, 0o600)  # a copy of a session may lack it
+        lock = _lock_file(folder)  # a copy of a session may lack it
     except OSError:
         yield False
         return
@@ -372,6 +349,12 @@ def held(folder: Path) -> Iterator[bool]:
         yield _take(lock, folder)
     finally:
         os.close(lock)
+
+
+def _lock_file(folder: Path) -> int:
+    """Open the lock file of a session, made where it is missing; return its descriptor."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    return os.open(folder / "lock", flags, 0o600)
 
 
 def _take(lock: int, folder: Path) -> bool:
@@ -387,12 +370,11 @@ def _take(lock: int, folder: Path) -> bool:
         return False
 
 
-def _fingerprint(agent: Agent[Any]) -> str:
+def _fingerprint(setup: RunSetup) -> str:
     """Return the SHA-256 of the system message, the tools and the template."""
-    template = (
-        agent.conversation.chat.source if isinstance(agent.conversation, LocalConversation) else ""
-    )
-    parts = [agent.config.system, agent.tools.schemas(), template]
+    conversation = setup.conversation
+    template = conversation.chat.source if isinstance(conversation, LocalConversation) else ""
+    parts = [setup.config.system, setup.tools.schemas(), template]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -408,14 +390,27 @@ def _plain(state: State) -> dict[str, Any]:
     return TypeAdapter(State).dump_python(state, mode="json")
 
 
-def _unsound(state: State) -> str:
-    """Return what is invalid in a complete conversation; empty if nothing."""
+def read_state(folder: Path) -> State:
+    """Return the conversation that is saved in a folder.
+
+    Raises:
+        ValueError: it cannot be read, or is damaged; says why.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        sealed = checked_files.read_sealed(folder / CONVERSATION)
+        state = TypeAdapter(State).validate_json(sealed, strict=False)
+    except OSError as error:
+        raise ValueError(str(error)) from None
+    except ValidationError:
+        state = None
+    if state is None or state.version != VERSION or not state.messages or state.turn < 0:
+        raise ValueError("has a format that this version does not read")
     ends = [0, *(span.end for span in state.spans)]
     starts = [*(span.start for span in state.spans), len(state.ids)]
-    if state.version != VERSION or not state.messages or state.turn < 0:
-        return "has a format that this version does not read"
     if ends != starts or any(span.end <= span.start for span in state.spans):
-        return "has a ledger with gaps"
+        raise ValueError("has a ledger with gaps")
     if any(not 0 <= mark.tokens <= len(state.ids) for mark, _ in state.marks):
-        return "has a question outside its tokens"
-    return ""
+        raise ValueError("has a question outside its tokens")
+    return state

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from ...arguments import without_surrogates
 from ..conversation.formats import FORMATS
+from ..conversation.formats.toolcalls import MAX_LEVELS, ToolCall, ToolFormat, is_flat
 from ..conversation.reasoning_tags import Thinking
 from ..conversation.stop_strings import overlap
-from ..conversation.toolcalls import MAX_LEVELS, ToolCall, ToolFormat, is_flat
 
 MAX_CALLS = 64  # in one answer; a server that sends more is broken
 
@@ -255,7 +255,7 @@ def _tags() -> Iterator[tuple[ToolFormat, str]]:
     """Return the tags that open a call, and their formats."""
     for form in FORMATS.values():
         for opening in form.openings:
-            if not opening.kept:
+            if not opening.in_call:
                 yield form, opening.text
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ...tools import Policy, Tool, ToolSet
     from ...tools.policy import Decision
-    from ..conversation.toolcalls import ToolCall
+    from ..conversation.formats.toolcalls import ToolCall
     from .run_context import CancellationToken
     from .tool_output import ToolOutputStore
 

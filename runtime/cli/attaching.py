@@ -69,7 +69,7 @@ def with_attachments(question: str, agent: Agent, output: Output, *, piped: bool
         SettingError: ``@-`` is in the question, and nothing was piped in.
         ToolError: a file that is named cannot be attached.
     """
-    files = agent.files
+    files = agent.setup.files
     assert files is not None, "agents of the command line have a folder"
     waits = piped and _STDIN_MENTION.search(question) is not None
     name = ""

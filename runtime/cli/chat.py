@@ -16,7 +16,7 @@ from .slash_commands import COMMANDS, ChatSet, run_command
 from .suggesting import suggest_model
 
 if TYPE_CHECKING:
-    from ..agent.session_store import SavedSession
+    from ..agent.session_store import SavedConversation
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         return _chat(args, output, kept)
 
 
-def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -> int:
+def _chat(args: argparse.Namespace, output: Output, kept: SavedConversation | None) -> int:
     engine = load_model(args, output)
     chats = ChatSet(args, output, engine)
     reader = Reader(output, list(COMMANDS), args.dir)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
     from ..agent.agent import Agent, RunResult
     from ..agent.session_list import SessionInfo
-    from ..agent.session_store import SavedSession
+    from ..agent.session_store import SavedConversation
     from ..engine.engine import Engine
     from ..remote import RemoteEngine
     from .output import Output
@@ -74,10 +74,10 @@ def begin(
         redact=args.redact,
         profile=args.profile,
     )
-    agent.on_progress = output.progress
+    agent.setup.on_progress = output.progress
     if not args.quiet:
         others = [name for group in GROUPS.values() for name in group]
-        for problem in unmatched_rules(agent.policy.rules, agent.tools, others):
+        for problem in unmatched_rules(agent.setup.policy.rules, agent.tools, others):
             output.note(problem)
     return agent
 
@@ -103,7 +103,7 @@ def read_schema(path: str) -> dict[str, Any]:
 
 
 @contextmanager
-def opened(args: argparse.Namespace) -> Iterator[SavedSession | None]:
+def opened(args: argparse.Namespace) -> Iterator[SavedConversation | None]:
     """Open and lock the session that the arguments name; yield None if they name none.
 
     Where the arguments name no folder and no model, the session's are used; what else they leave
@@ -120,9 +120,9 @@ def opened(args: argparse.Namespace) -> Iterator[SavedSession | None]:
         args.dir = args.dir or "."
         yield None
         return
-    from ..agent.session_store import last_session, open_session
+    from ..agent.session_store import last_session, open_conversation
 
-    with open_session(args.session or last_session()) as kept:
+    with open_conversation(args.session or last_session()) as kept:
         if kept.exists:
             _as_it_was(kept.name, args)
         args.dir = args.dir or "."
@@ -155,7 +155,7 @@ def _model_of(kept: SessionInfo) -> str | None:
 
 
 def resume(
-    kept: SavedSession | None, agent: Agent[Any], output: Output, *, quiet: bool = False
+    kept: SavedConversation | None, agent: Agent[Any], output: Output, *, quiet: bool = False
 ) -> None:
     """Resume the session's conversation, and report it."""
     for line in kept.resume(agent) if kept is not None else ():
@@ -163,7 +163,7 @@ def resume(
             output.line(line, "dim")
 
 
-def keep(kept: SavedSession | None, agent: Agent[Any], output: Output) -> bool:
+def keep(kept: SavedConversation | None, agent: Agent[Any], output: Output) -> bool:
     """Save the conversation; report an error and return False if that fails.
 
     An impatient second Ctrl-C does not prevent it.

@@ -7,10 +7,10 @@ from enum import IntEnum
 
 from ...errors import (
     ContextOverflowError,
+    ConversationError,
     LimitReachedError,
     ModelError,
     RowError,
-    SessionError,
     SettingError,
     TargetError,
     ToolError,
@@ -59,7 +59,7 @@ _STATUSES = {
     (LimitReachedError, ContextOverflowError): Exit.LIMIT,
     (TargetError, SettingError): Exit.USAGE,
     # Of tools, only a bad folder ends a command.
-    (ModelError, TraceError, ToolError, RowError, SessionError): Exit.FILE,
+    (ModelError, TraceError, ToolError, RowError, ConversationError): Exit.FILE,
     (TriplepointError,): Exit.FAILED,
 }
 

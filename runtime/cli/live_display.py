@@ -69,12 +69,13 @@ class LiveDisplay:
     def follow(self, stream: Iterable[events.AgentEvent]) -> RunResult:
         """Show the events as they arrive, and return the result of the turn."""
         result = None
-        progress, self._agent.on_progress = self._agent.on_progress, self._progress
+        setup = self._agent.setup
+        progress, setup.on_progress = setup.on_progress, self._progress
         with contextlib.ExitStack() as last:  # each of them, also if Ctrl-C comes once more
             last.enter_context(when_stopped(self._show_cursor, self._begin_anew))
             last.callback(self._pause)
             last.callback(self._end_text)
-            last.callback(setattr, self._agent, "on_progress", progress)
+            last.callback(setattr, setup, "on_progress", progress)
             if isinstance(stream, Generator):
                 last.callback(stream.close)  # where nobody reads on: the run ends before its trace
             self._resume()

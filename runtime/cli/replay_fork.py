@@ -88,7 +88,7 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
         trace=args.trace,
         redact=False,
     )
-    agent.on_progress = output.progress
+    agent.setup.on_progress = output.progress
     return agent
 
 

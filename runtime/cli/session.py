@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from ...errors import SessionError
+from ...errors import ConversationError
 from ...traces.sanitize import printable
 from ..hub.progress import size_text
 from .arguments import add_commands
@@ -65,7 +65,7 @@ def show(args: argparse.Namespace, output: Output) -> None:
 
     one = find_session(args.name)
     if one.problem:
-        raise SessionError(f"session {one.name} cannot be shown: {one.folder}: {one.problem}")
+        raise ConversationError(f"session {one.name} cannot be shown: {one.folder}: {one.problem}")
     rows = [
         ("session", one.name),
         ("saved", f"{_date(one)}, {size_text(one.nbytes)} in {one.folder}"),
@@ -88,7 +88,7 @@ def rm(args: argparse.Namespace, output: Output) -> int:
     """Remove sessions and their KV caches."""
     from ..agent.session_list import find_session, list_sessions, remove_session
 
-    doomed = chosen(args, find_session, lambda: [(one, one.kept) for one in list_sessions()])
+    doomed = chosen(args, find_session, lambda: [(one, one.saved_at) for one in list_sessions()])
     lines = [(f"{one.name}  {_date(one)}  {one.questions} questions", one.nbytes) for one in doomed]
     if (status := agreed(lines, "no matching sessions", args, output)) is not None:
         return status
@@ -99,14 +99,14 @@ def rm(args: argparse.Namespace, output: Output) -> int:
 
 
 def _date(one: SessionInfo) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(one.kept))
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(one.saved_at))
 
 
 def _json(one: SessionInfo) -> dict[str, Any]:
     return {
         "name": one.name,
         "path": str(one.folder),
-        "kept": one.kept,
+        "kept": one.saved_at,
         "bytes": one.nbytes,
         "workspace": one.workspace,
         "model": one.model,

@@ -73,7 +73,7 @@ def show_help(chats: ChatSet, _: str) -> None:
 
 
 def _tools(chats: ChatSet, _: str) -> None:
-    mode = chats.agent.policy.mode
+    mode = chats.agent.setup.policy.mode
     for tool in chats.agent.tools:
         mark = "" if tool.effect == "read" else f" [{tool.effect}, {mode}]"
         chats.output.line(f"{tool.name}: {short(tool.description, 100)}{mark}")
@@ -137,7 +137,7 @@ def _save(chats: ChatSet, rest: str) -> None:
     agent = chats.agent
     if not agent.turn:
         raise AgentError("no question yet")
-    text = transcript(agent.messages, f"Chat with {printable(agent.engine.model.name)}")
+    text = transcript(agent.messages, f"Chat with {printable(agent.setup.engine.model.name)}")
     try:
         path = as_path(rest or f"chat-{new_run_id()}.md", "FILE", AgentError).expanduser()
     except RuntimeError:
@@ -169,7 +169,7 @@ def _model(chats: ChatSet, rest: str) -> None:
     asked.model, asked.chosen_by = rest, ""
     engine = load_model(asked, chats.output)
     try:
-        agent = begin(engine, asked, chats.output, chats.agent.files)
+        agent = begin(engine, asked, chats.output, chats.agent.setup.files)
         agent.load_history(dialogue(chats.agent))
     except BaseException:
         engine.close()

@@ -21,7 +21,7 @@ def suggest_model(agent: Agent, answer: str, output: Output) -> None:
     from ..config import default_model
     from ..engine.engine import NANO, Engine
 
-    engine = agent.engine
+    engine = agent.setup.engine
     if not (isinstance(engine, Engine) and engine.model.path == NANO):
         return
     try:

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..tokens.tokenizer import Tokenizer
-    from .toolcalls import ToolFormat
+    from .formats.toolcalls import ToolFormat
 
 KEY = "triplepoint.answers"
 RESULT_TAGS = ("<tool_response>", "</tool_response>")

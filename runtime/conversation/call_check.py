@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .formats.schemas import DEFINITIONS, HARD, strict
+from .formats.toolcalls import ToolCall, json_rule
 from .matcher_tables import matcher_tables
-from .schemas import DEFINITIONS, HARD, strict
-from .toolcalls import ToolCall, json_rule
 
 if TYPE_CHECKING:
     from ..tokens.tokenizer import Tokenizer

@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from .dressed_call import Head, find_head, read_call
-from .toolcalls import ToolCall, Tools
+from .formats.toolcalls import ToolCall, Tools
 
 MAX_LEAD = 200
 """Characters of a lead-in, which may have two lines."""

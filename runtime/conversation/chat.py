@@ -30,6 +30,7 @@ from ...errors import TemplateError
 from ..tokens.segments import Marks, Segment
 from ..tokens.tokenizer import Tokenizer
 from .formats import FALLBACK, FORMATS, format_for, format_of
+from .formats.toolcalls import ToolCall, ToolFormat
 from .incremental_render import Window
 from .messages import (
     Message,
@@ -43,7 +44,6 @@ from .proof import written_by
 from .reasoning_tags import Thinking, thinking_of
 from .template import ChatTemplate, TemplateOmissionError, TemplateRefusalError
 from .thought_probe import ThoughtProbe
-from .toolcalls import ToolCall, ToolFormat
 
 CHATML = """\
 {%- for message in messages %}

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import GrammarError
 from .dressed_call import Head
 from .formats.lfm2 import Lfm2
+from .formats.schemas import HARD, strict
+from .formats.toolcalls import JSON_STYLE, quoted
 from .matcher_tables import fresh_matcher
-from .schemas import HARD, strict
-from .toolcalls import JSON_STYLE, quoted
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher

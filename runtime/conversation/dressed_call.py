@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from .formats.lfm2 import words_as_json
-from .toolcalls import DECODER, MAX_LEVELS, ToolCall, is_flat
+from .formats.toolcalls import DECODER, MAX_LEVELS, ToolCall, is_flat
 
 _NAMES = ("name", "function", "tool", "tool_name", "function_name", "action")
 _ARGUMENTS = ("arguments", "parameters", "args", "kwargs", "input", "action_input", "tool_input")

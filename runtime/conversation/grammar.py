@@ -28,11 +28,11 @@ from . import answer_forms
 from .answer_forms import Evidence
 from .call_dress import DressWatch
 from .formats import FORMATS
+from .formats.schemas import relaxed, strict
+from .formats.toolcalls import ToolFormat, json_rule, quoted
 from .gbnf import lark_of
 from .matcher_tables import first_line, fresh_matcher, matcher_tables, refusal
 from .reasoning_tags import Thinking, thinking_of
-from .schemas import relaxed, strict
-from .toolcalls import ToolFormat, json_rule, quoted
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -118,9 +118,9 @@ class CallGrammar:
         self._dresses = dresses
         self._lenient: list[str] = []
         self._opening_ids = frozenset(
-            self._tags[o.text] for o in self.form.openings if o.text in self._tags and not o.kept
+            self._tags[o.text] for o in self.form.openings if o.text in self._tags and not o.in_call
         )
-        self._letters = [o for o in self.form.openings if o.text not in self._tags or o.kept]
+        self._letters = [o for o in self.form.openings if o.text not in self._tags or o.in_call]
         """Openings that the matcher has to look for in the text."""
         self.opens_thinking = self._tags.get(thinking.opening)
         self.closes_thinking = self._tags.get(thinking.closing)
@@ -380,7 +380,7 @@ class CallGrammar:
         numbers = iter(range(len(self.form.openings)))
         for opening in self.form.openings if calls else ():
             tagged = f"{self._tag(opening.text)} calls"
-            choices.append(f"whole_{next(numbers)}" if opening.kept else tagged)
+            choices.append(f"whole_{next(numbers)}" if opening.in_call else tagged)
         blank = r"BLANK: /\n{1,2}/"
         if not self.thinking.opening:  # a completion, exactly as requested
             rules = ["start: answer"]
@@ -417,11 +417,11 @@ class CallGrammar:
             "turn": rf"{thought}\s*",
         }
         choices, opened, none_of = ["TEXT"], [], []
-        plain = [opening for opening in self.form.openings if opening.kept]
+        plain = [opening for opening in self.form.openings if opening.in_call]
         for i, opening in enumerate(self._letters):
-            rest = f"kept_{plain.index(opening)}" if opening.kept else "calls"
+            rest = f"kept_{plain.index(opening)}" if opening.in_call else "calls"
             choices += [f"opened_{i} {rest}"] * bool(self._tools)
-            head = f"/{heads[opening.place]}/"
+            head = f"/{heads[opening.where]}/"
             opened += [f"opened_{i}[lazy]: {head} {quoted(opening.text)}"] * bool(self._tools)
             none_of.append(f"~({head} {quoted(opening.text)} {_TEXT})")
         # A token that opens calls ends the text, which no letters say.

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +21,7 @@ import numpy as np
 
 from ...tools.paths import one_form
 from ..engine.around import Around
-from .lru_cache import LRUCache
+from .caches import LRUCache, per_object
 from .name_trie import Ids, NameTrie, TokenIndex
 from .reply import ReplyReader
 
@@ -36,18 +34,12 @@ _MAX_TRIES = 12  # tries of a tokenizer
 _PART = re.compile(
     rb"\"((?:[^\"\\]+|\\.)*)(\"?)|'((?:[^'\\]+|\\.)*)('?)|[:=,})]|[^\"':=,})]+", re.DOTALL
 )
-_known: weakref.WeakKeyDictionary[Tokenizer, tuple[TokenIndex, LRUCache[NameTrie]]] = (
-    weakref.WeakKeyDictionary()
-)
-_lock = threading.Lock()
 
 
+@per_object
 def _of(tokenizer: Tokenizer) -> tuple[TokenIndex, LRUCache[NameTrie]]:
     """Return the vocabulary's index (0.3 s for 150,000 tokens) and its recent tries."""
-    with _lock:
-        if tokenizer not in _known:
-            _known[tokenizer] = TokenIndex(tokenizer), LRUCache(_MAX_TRIES)
-        return _known[tokenizer]
+    return TokenIndex(tokenizer), LRUCache(_MAX_TRIES)
 
 
 def _spelled(required: Requirement, kind: str, quote: bytes) -> Iterator[bytes]:

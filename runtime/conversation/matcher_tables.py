@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...errors import GrammarError
 from ..tokens.foreign import translated
+from .caches import per_object
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -19,45 +19,13 @@ if TYPE_CHECKING:
 # How the library reports an interrupt that came while it fetched the tokens of a text.
 _INTERRUPT = re.compile(r"panic: .*<class 'KeyboardInterrupt'>, value: KeyboardInterrupt\((\d*)")
 _LONGEST = 1024  # bytes of a token: a longer one makes the library panic, so it is never allowed
-_tables: weakref.WeakKeyDictionary[Tokenizer, LLTokenizer] = weakref.WeakKeyDictionary()
-_tables_lock = threading.Lock()
 _MAX_MATCHERS = 16  # grammars of one tokenizer
-_prototypes: weakref.WeakKeyDictionary[Tokenizer, dict[str, LLMatcher]] = (
-    weakref.WeakKeyDictionary()
-)
+_lock = threading.Lock()
 
 
+@per_object
 def matcher_tables(tokenizer: Tokenizer) -> LLTokenizer:
     """Return the matcher's vocabulary tables, cached (0.5 s for 150,000 tokens)."""
-    with _tables_lock:
-        if tokenizer not in _tables:
-            _tables[tokenizer] = _build_tables(tokenizer)
-        return _tables[tokenizer]
-
-
-def fresh_matcher(tokenizer: Tokenizer, lark: str) -> LLMatcher:
-    """Return a matcher of a grammar in its initial state.
-
-    Grammars are cached: agents of one kind have the same, and to compile one takes 5 ms and more.
-    """
-    from llguidance import LLMatcher
-
-    tables = matcher_tables(tokenizer)
-    with _tables_lock:
-        matchers = _prototypes.setdefault(tokenizer, {})
-        found = matchers.get(lark)
-    if found is None:
-        found = LLMatcher(tables, lark, log_level=0)
-        if found.is_error():
-            return found
-        with _tables_lock:
-            matchers[lark] = found
-            while len(matchers) > _MAX_MATCHERS:
-                del matchers[next(iter(matchers))]
-    return found.deep_copy()
-
-
-def _build_tables(tokenizer: Tokenizer) -> LLTokenizer:
     from llguidance import LLTokenizer, TokenizerWrapper
 
     if not tokenizer.stop_ids:
@@ -68,6 +36,33 @@ def _build_tables(tokenizer: Tokenizer) -> LLTokenizer:
     stops = sorted(tokenizer.stop_ids)
     with translated(refusal("the grammar library cannot use the model's vocabulary")):
         return LLTokenizer(TokenizerWrapper(_Vocabulary(tokenizer, stops[0])), eos_token=stops)
+
+
+@per_object
+def _prototypes(tokenizer: Tokenizer) -> dict[str, LLMatcher]:
+    return {}
+
+
+def fresh_matcher(tokenizer: Tokenizer, lark: str) -> LLMatcher:
+    """Return a matcher of a grammar in its initial state.
+
+    Grammars are cached: agents of one kind have the same, and to compile one takes 5 ms and more.
+    """
+    from llguidance import LLMatcher
+
+    tables = matcher_tables(tokenizer)
+    matchers = _prototypes(tokenizer)
+    with _lock:
+        found = matchers.get(lark)
+    if found is None:
+        found = LLMatcher(tables, lark, log_level=0)
+        if found.is_error():
+            return found
+        with _lock:
+            matchers[lark] = found
+            while len(matchers) > _MAX_MATCHERS:
+                del matchers[next(iter(matchers))]
+    return found.deep_copy()
 
 
 class _Vocabulary:

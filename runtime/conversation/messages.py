@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..tokens.segments import Marks, Origin
-from .toolcalls import ToolCall, ToolFormat
+from .formats.toolcalls import ToolCall, ToolFormat
 
 Role = Literal["system", "user", "assistant", "tool"]
 

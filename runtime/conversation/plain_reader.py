@@ -10,8 +10,8 @@ from .stop_strings import StopTexts
 
 if TYPE_CHECKING:
     from ..tokens.tokenizer import Tokenizer
-    from .call_pieces import CallPiece
-    from .toolcalls import ToolCall
+    from .formats.call_pieces import CallPiece
+    from .formats.toolcalls import ToolCall
 
 
 class PlainReader:

@@ -15,9 +15,10 @@ from itertools import chain, filterfalse
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TemplateError
+from .caches import LRUCache
 from .formats import FORMATS
+from .formats.toolcalls import CallPrefix, ToolCall, ToolFormat, quoted
 from .template import ChatTemplate
-from .toolcalls import CallPrefix, ToolCall, ToolFormat, quoted
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -61,7 +62,7 @@ class Written:
     """Texts of the template that show calls in another way than it writes them, and right ones."""
 
 
-_known: dict[tuple[str, ...], Written] = {}
+_known: LRUCache[Written] = LRUCache(_MAX_CACHED)
 
 
 def written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
@@ -72,11 +73,7 @@ def written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
         options: further variables that it is given.
     """
     key = (template.source, repr(sorted(options.items())), *FORMATS)
-    if key not in _known:
-        if len(_known) >= _MAX_CACHED:
-            _known.clear()
-        _known[key] = _written_by(template, options)
-    return _known[key]
+    return _known.get(key, lambda: _written_by(template, options))
 
 
 def _written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
@@ -132,8 +129,8 @@ def _reads(form: ToolFormat, turn: str, prompt: Callable[[], str]) -> bool:
     """Return whether a format's grammar and parser accept the rendered call."""
     number = 0
     for opening in form.openings:
-        rule = f"kept_{number}" if opening.kept else "calls"
-        number += opening.kept
+        rule = f"kept_{number}" if opening.in_call else "calls"
+        number += opening.in_call
         for at in _openings(opening, turn, prompt):
             rest = turn[at + len(opening.text) :]
             # The same letters in JSON; the grammars know them only as they are.
@@ -141,7 +138,7 @@ def _reads(form: ToolFormat, turn: str, prompt: Callable[[], str]) -> bool:
             body = taken(form, rule, rest, [_TOOL])
             if body is None:
                 continue
-            body = (opening.text if opening.kept else "") + body
+            body = (opening.text if opening.in_call else "") + body
             if form.closing:
                 body = body.rstrip().removesuffix(form.closing)
             try:
@@ -156,7 +153,7 @@ def _reads(form: ToolFormat, turn: str, prompt: Callable[[], str]) -> bool:
 def _openings(opening: CallPrefix, turn: str, prompt: Callable[[], str]) -> list[int]:
     """Yield the indices of a call's opener in a turn."""
     found = [match.start() for match in re.finditer(re.escape(opening.text), turn)]
-    if opening.place == "anywhere":
+    if opening.where == "anywhere":
         return found
     # No tag distinguishes such a call from words, so only the prompt may precede it.
     return [at for at in found if turn[:at].strip() == prompt().strip()]

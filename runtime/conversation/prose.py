@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..engine.around import Around
+from .caches import per_object
 
 if TYPE_CHECKING:
     from ..engine.decoding import Constraint
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
 _CODE = (b"{", b"[", b"`", b"<")
 """What calls begin with in plain text, also in a fence."""
-_masks: weakref.WeakKeyDictionary[Tokenizer, Mask] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
 
 
 class Prose(Around):
@@ -47,14 +44,12 @@ class Prose(Around):
         super().advance(token)
 
 
+@per_object
 def _words_of(tokenizer: Tokenizer) -> Mask:
     """Return the tokens that do not begin as code does, leading blanks ignored."""
-    with _lock:
-        if tokenizer not in _masks:
-            allowed = np.zeros(-(-tokenizer.n_vocab // 32) * 32, np.uint8)
-            raw = tokenizer.token_bytes
-            allowed[: tokenizer.n_vocab] = [
-                not raw(token).lstrip().startswith(_CODE) for token in range(tokenizer.n_vocab)
-            ]
-            _masks[tokenizer] = np.packbits(allowed, bitorder="little").view(np.uint32)
-        return _masks[tokenizer]
+    allowed = np.zeros(-(-tokenizer.n_vocab // 32) * 32, np.uint8)
+    raw = tokenizer.token_bytes
+    allowed[: tokenizer.n_vocab] = [
+        not raw(token).lstrip().startswith(_CODE) for token in range(tokenizer.n_vocab)
+    ]
+    return np.packbits(allowed, bitorder="little").view(np.uint32)

@@ -44,7 +44,7 @@ KNOWN = (
 )
 
 
-def told_of(template: str) -> bool:
+def mentions_thinking(template: str) -> bool:
     """Return whether a template contains the tags of any known model's thinking."""
     tags = {tag for known in KNOWN for tag in known.tags[:2]} - {"<|end|>"}  # it ends any message
     return any(tag in template for tag in tags)

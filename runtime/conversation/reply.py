@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from ..tokens.tokenizer import Tokenizer
 from .call_dress import DressWatch
-from .call_pieces import CallPiece, CallPieces
+from .formats.call_pieces import CallPiece, CallPieces
+from .formats.toolcalls import CallPrefix, Headers, ToolCall, ToolFormat, quoted
 from .grammar import tag_ids
 from .reasoning_tags import Thinking, thinking_of
 from .stop_strings import StopTexts, overlap
-from .toolcalls import CallPrefix, Headers, ToolCall, ToolFormat, quoted
 
 Mode = Literal["answer", "thinking", "call", "header"]
 
@@ -78,7 +78,7 @@ class ReplyReader:
         self.rest: list[tuple[Mode, str]] = []
         self._stops = tokenizer.stop_ids
         tags = tags or thinking_of("", tokenizer)
-        modes: dict[str, Mode] = {o.text: "call" for o in form.openings if not o.kept}
+        modes: dict[str, Mode] = {o.text: "call" for o in form.openings if not o.in_call}
         modes |= {tags.opening: "thinking", tags.closing: "answer"}
         modes |= dict.fromkeys(tags.around or (), "answer")
         if form.closing:
@@ -88,7 +88,7 @@ class ReplyReader:
         ids = tag_ids(tokenizer, (*modes, *form.inner))
         self._token_tags = {token: tag for tag, token in ids.items()}
         self._text_tags = [tag for tag in modes if tag not in ids]
-        self._text_openings = [o for o in form.openings if o.kept and form.headers is None]
+        self._text_openings = [o for o in form.openings if o.in_call and form.headers is None]
         self._modes = modes
         self._title = tags.title
         self._awaited = ""  # the title, while a thought has begun and nothing of it was read
@@ -323,9 +323,9 @@ class ReplyReader:
         at = text.find(opening.text)
         while at >= 0:
             before = self._line + text[:at]
-            if opening.place == "line":
+            if opening.where == "line":
                 before = before.rpartition("\n")[2]
-            if not before.strip() and (opening.place != "turn" or "answer" not in self._begun):
+            if not before.strip() and (opening.where != "turn" or "answer" not in self._begun):
                 return at
             at = text.find(opening.text, at + 1)
         return None

@@ -9,19 +9,17 @@ rule.
 from __future__ import annotations
 
 import functools
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ReplayError
 from ...traces.records import content_digest
+from .caches import LRUCache, per_object
 from .formats import FORMATS
+from .formats.toolcalls import ToolFormat
 from .grammar import CallChoice, CallGrammar
-from .lru_cache import LRUCache
 from .reasoning_tags import NO_THINKING, Thinking
-from .toolcalls import ToolFormat
 
 if TYPE_CHECKING:
     from ..tokens.tokenizer import Tokenizer
@@ -115,8 +113,9 @@ class Requirement:
         return cls(**given)
 
 
-_grammars: weakref.WeakKeyDictionary[Tokenizer, LRUCache[CallGrammar]] = weakref.WeakKeyDictionary()
-_grammars_lock = threading.Lock()
+@per_object
+def _grammars(tokenizer: Tokenizer) -> LRUCache[CallGrammar]:
+    return LRUCache(_MAX_GRAMMARS)
 
 
 def grammar_of(tokenizer: Tokenizer, required: Requirement) -> CallGrammar:
@@ -127,9 +126,7 @@ def grammar_of(tokenizer: Tokenizer, required: Requirement) -> CallGrammar:
     Raises:
         GrammarError: none can be made of a schema; names the tool.
     """
-    with _grammars_lock:
-        grammars = _grammars.setdefault(tokenizer, LRUCache(_MAX_GRAMMARS))
-    return grammars.get(
+    return _grammars(tokenizer).get(
         content_digest({k: v for k, v in required.recipe.items() if k not in ("names", "also")}),
         lambda: CallGrammar(
             tokenizer,

@@ -32,7 +32,7 @@ class StopTexts:
         stops = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if stops:
             # Of two that begin at one place the longer one: the text is the same.
-            at, self.found = min(stops, key=lambda place: (place[0], -len(place[1])))
+            at, self.found = min(stops, key=lambda one: (one[0], -len(one[1])))
             self._held = ""
             return text[:at]
         keep = max(overlap(text, stop) for stop in self._stops)

@@ -9,9 +9,9 @@ from typing import Any
 
 from ...errors import TemplateError
 from ..tokens.segments import Marks
+from .formats.toolcalls import ToolCall
 from .messages import call_shown, parts_of
 from .reasoning_tags import Thinking
-from .toolcalls import ToolCall
 
 _QUESTION = {"role": "user", "content": "What-of-zyzzyva?"}
 _NEXT = {"role": "user", "content": "And?"}

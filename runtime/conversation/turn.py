@@ -92,7 +92,7 @@ class TurnRequest:
     limits: Limits = field(default_factory=Limits)
     opened: bool = False
     """Whether the prompt ends in the model's thinking."""
-    said: Sequence[int] = ()
+    prefill: Sequence[int] = ()
     """First tokens of the reply, where it was begun: the last ones of the prompt."""
     stops: Sequence[str] = ()
     """Texts that end it."""
@@ -113,7 +113,7 @@ class TurnRequest:
         limits = self.limits.recipe
         if self.required is None:
             return limits or None
-        more = {"opened": self.opened, "said": len(self.said)}
+        more = {"opened": self.opened, "said": len(self.prefill)}
         return self.required.recipe | limits | {k: v for k, v in more.items() if v}
 
     @classmethod
@@ -131,13 +131,13 @@ class TurnRequest:
         """
         given = dict(recipe or {})
         own = {one.name: given.pop(one.name) for one in fields(Limits) if one.name in given}
-        opened, said = bool(given.pop("opened", False)), int(given.pop("said", 0))
+        opened, begun = bool(given.pop("opened", False)), int(given.pop("said", 0))
         limits = replace(more.pop("limits", Limits()), **own)
         return cls(
             limits=limits,
             required=None if recipe is None or not given else Requirement.read(given, contents),
             opened=opened,
-            said=prompt[len(prompt) - said :] if said else (),
+            prefill=prompt[len(prompt) - begun :] if begun else (),
             **more,
         )
 
@@ -149,14 +149,14 @@ class TurnRequest:
         """
         made: Constraint | None = None
         if self.required is not None:
-            before = prompt[: len(prompt) - len(self.said)]
+            before = prompt[: len(prompt) - len(self.prefill)]
             grammar = grammar_of(tokenizer, self.required)
             made = grammar.constraint(thinking=self.opened, before=before)
             if self.required.names:
                 from .held_names import HeldNames
 
                 made = HeldNames(made, tokenizer, self.required)
-            for token in self.said:
+            for token in self.prefill:
                 made.advance(token)
             if self.required.prose:
                 made = Prose(made, tokenizer)
@@ -169,7 +169,7 @@ class TurnRequest:
         if bounded and required and required.thinking.closing and not required.form.headers:
             from .thought_budget import ThoughtBudget
 
-            closed = required.thinking.closing in tokenizer.decode(self.said, special=True)
+            closed = required.thinking.closing in tokenizer.decode(self.prefill, special=True)
             opened = self.opened and not closed
             made = ThoughtBudget(
                 made, tokenizer, required.thinking,
@@ -195,10 +195,10 @@ class TurnRequest:
             thinking=self.opened,
             tools=tools,
             tags=required.thinking,
-            stops=() if self.said else self.stops,
+            stops=() if self.prefill else self.stops,
         )
-        if self.said:
-            reader.begin_after(self.said, self.stops)
+        if self.prefill:
+            reader.begin_after(self.prefill, self.stops)
         return reader
 
 
@@ -372,7 +372,7 @@ class Turn:
             calls, tools = reply.calls, required.callable_tools
             sound = alone and not any(one.problem for one in calls)
             result.fits = sound and all(fits(one, tools, self._tokenizer) for one in calls)
-        whole = result.reason == "end" and not self.request.said
+        whole = result.reason == "end" and not self.request.prefill
         text = whole and (not reply.calls or not result.fits)
         if text and isinstance(required.output, Mapping) and checks_later(self._grammar):
             rest = "".join(piece for mode, piece in result.rest if mode == "answer")

@@ -22,7 +22,7 @@ from ...tools.policy import Policy
 from ...tools.search import SKIPPED_FOLDERS
 from ...tools.workspace import MAX_DEPTH, Workspace
 from .ignored import Rules, is_ignored, is_made
-from .reading import Key, Texts
+from .reading import Key, Texts, key_of
 from .words import words
 
 MAX_FOLDERS = 50_000
@@ -138,8 +138,7 @@ class Catalog:
         for path in paths:
             before = self.files.get(path)
             try:
-                found = self.workspace.stat(path)
-                now = found.st_size, found.st_mtime_ns, found.st_ino
+                now = key_of(self.workspace.stat(path))
             except ToolError:
                 now = None
             if now == before:
@@ -156,8 +155,8 @@ class Catalog:
     ) -> _Folder:
         if known is not None and self.workspace.holds_hidden(path) and self._is_hidden(path):
             known = None
-        place = f"{self.workspace.root}/{path}"
-        found = os.lstat(place)
+        location = f"{self.workspace.root}/{path}"
+        found = os.lstat(location)
         if (
             known is not None
             and known.changed == found.st_mtime_ns
@@ -165,7 +164,7 @@ class Catalog:
             and self._same_rules(known, path, above)
         ):
             if deep:
-                self._stat_all(place, known)
+                self._stat_all(location, known)
             return known
         descriptor = self.workspace.folder(path)
         try:
@@ -189,16 +188,14 @@ class Catalog:
         if IGNORE not in files:
             return None
         try:
-            found = self.workspace.stat(join(path, IGNORE))
+            return key_of(self.workspace.stat(join(path, IGNORE)))
         except ToolError:
             return None
-        return found.st_size, found.st_mtime_ns, found.st_ino
 
-    def _stat_all(self, place: str, one: _Folder) -> None:
+    def _stat_all(self, location: str, one: _Folder) -> None:
         for name in list(one.files):
             try:
-                found = os.stat(f"{place}/{name}")
-                one.files[name] = found.st_size, found.st_mtime_ns, found.st_ino
+                one.files[name] = key_of(os.stat(f"{location}/{name}"))
             except OSError:
                 del one.files[name]
 
@@ -231,8 +228,7 @@ class Catalog:
             elif folder:
                 one.folders.append(entry.name)
             else:
-                found = entry.stat()
-                one.files[entry.name] = found.st_size, found.st_mtime_ns, found.st_ino
+                one.files[entry.name] = key_of(entry.stat())
 
     def _is_hidden(self, path: str) -> bool:
         try:

@@ -28,8 +28,8 @@ def spans(numbers: Iterable[int]) -> str:
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found)
 
 
-def numbers_in(text: str, most: int) -> Iterator[int]:
-    """Yield the line numbers up to `most` from text that `spans` wrote.
+def numbers_in(text: str, last: int) -> Iterator[int]:
+    """Yield the line numbers up to `last` from text that `spans` wrote.
 
     Raises:
         ToolError: it is not of that form.
@@ -38,7 +38,7 @@ def numbers_in(text: str, most: int) -> Iterator[int]:
         match = _SPAN.fullmatch(part.strip())
         if match is None:
             raise ToolError(f"lines must be numbers such as 1-3,17, not {printable(text[:40])}")
-        yield from range(int(match[1]), min(int(match[2] or match[1]), most) + 1)
+        yield from range(int(match[1]), min(int(match[2] or match[1]), last) + 1)
 
 
 def numbered(lines: Sequence[str], number: int) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .words import DENSE, Weights, fold, words
 
-MOST, LONGEST = 20_000, 300  # characters of a text that are looked at, and of one fact
+MAX_TEXT, MAX_FACT = 20_000, 300  # characters of a text that are looked at, and of one fact
 
 _QUOTE = re.compile(
     '`+([^`\n]{2,300})`+|"([^"\n]{2,300})"|[“„]([^”“\n]{2,300})[”“]|«([^»\n]{2,300})»|'
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"\d+(?:[.,'’\u202f\u00a0]\d+)*")
 _MEASURE = re.compile(r"[-+~$]*(\d+(?:[.,'’]\d+)*)(?:-?[^\W\d_]{1,3}|-?[a-z]{4,})?%?")
 _CAMEL = re.compile(r"[A-Za-z0-9]*[a-z0-9][A-Z]\w*|[A-Z]{2,}(?:[a-rt-z]|s\w)\w*")
 _DOTTED = re.compile(r"[\w-]{2,}[./:]+[\w-]*[^\W\d]\w+.*")
-_PLACE = re.compile(
+_LOCATION = re.compile(
     r"(?<![\w./~+-])(?=[\d./~+-]*[^\W\d])([\w./~+-]+):(\d+)(?=:?(?:[^\w:]|$)|:[^\W\d])(?::[ \t]?)?"
 )
 
@@ -76,7 +76,7 @@ class Line:
 def facts(text: str) -> list[Fact]:
     """Extract the facts of a text, in order and without duplicates."""
     found: list[tuple[int, Fact]] = []
-    text = _LISTED.sub(_blank, text[:MOST].replace("**", "  "))
+    text = _LISTED.sub(_blank, text[:MAX_TEXT].replace("**", "  "))
     for match in _QUOTE.finditer(text):
         inside = next(filter(None, match.groups())).strip()
         alone = facts(inside) if " " not in inside else []
@@ -85,14 +85,14 @@ def facts(text: str) -> list[Fact]:
     for match in _CITED.finditer(text):
         found += [(match.start(), Fact(one, "line")) for one in match.groups() if one]
     text = _CITED.sub(_blank, text)
-    for match in _PLACE.finditer(text):
+    for match in _LOCATION.finditer(text):
         found.append((match.start(), Fact(f"{match[1]}:{match[2]}", "line")))
-    text = _PLACE.sub(_blank, text)
+    text = _LOCATION.sub(_blank, text)
     for match in _TOKEN.finditer(text):
         token = match[0].rstrip(".,:;'’-+$/\\~").removesuffix("'s")
         if measure := _MEASURE.fullmatch(token):
             found.append((match.start(), Fact(measure[1], "number")))
-        elif len(token) <= LONGEST and _is_name(token):
+        elif len(token) <= MAX_FACT and _is_name(token):
             found.append((match.start(), Fact(token, "name")))
     return list(dict.fromkeys(fact for _, fact in sorted(found)))
 

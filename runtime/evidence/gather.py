@@ -49,7 +49,7 @@ OF_LISTING, OF_FEW, OF_NAMED, OF_SMALL, OF_BEST = 0.15, 0.05, 0.4, 0.12, 0.14
 named, and for one that is not; for the best lines again."""
 BEST = 5  # lines that stand again before the question
 PASSAGES = 5  # that are shown around lines
-BESIDE = 2  # of both where it is reckoned: lines would be taken for the sum
+WITH_FIGURES = 2  # of both where it is reckoned: lines would be taken for the sum
 CHARS_LISTED, CHARS_RECKONED = 1500, 400
 REACH, TRIED = 8, 4  # lines whose files may be reckoned with where none is named; files tried
 STRONG = 0.12  # of the question's words, by rarity: fewer in one place may be chance
@@ -114,10 +114,10 @@ class _Purse:
     def price(self, call: Call) -> int:
         return self.count(f"{json.dumps(dict(call.arguments), ensure_ascii=False)}\n{call.result}")
 
-    def pay(self, call: Call, most: float) -> bool:
+    def pay(self, call: Call, limit: float) -> bool:
         """Add a call if it costs no more than `most` and what is left of the budget."""
         price = self.price(call)
-        if price > min(most, self.left):
+        if price > min(limit, self.left):
             return False
         self.left -= price
         self.calls.append(call)
@@ -177,19 +177,14 @@ class Gatherer(ProcessBound):
         """Check for changed files, every one if `deep`; useful while the user still types."""
         self._catalog.refresh(self._closed.is_set, deep=deep)
 
-    def warm(self, seconds: float = float("inf")) -> bool:
+    def warm(self) -> bool:
         """Bring the index up to date; return whether all files are indexed then."""
         if self._index is None:
             return False
-        end = time.monotonic() + seconds
         self._catalog.refresh(deep=True)
+        return self._index.update(self._catalog, self._texts, self._closed.is_set)
 
-        def late() -> bool:
-            return self._closed.is_set() or time.monotonic() > end
-
-        return self._index.update(self._catalog, self._texts, late)
-
-    def _warm_beside(self) -> None:
+    def _warm_in_background(self) -> None:
         with self._lock:
             if self._closed.is_set() or (self._thread is not None and self._thread.is_alive()):
                 return
@@ -219,32 +214,36 @@ class Gatherer(ProcessBound):
             budget: tokens.
             count: tokens of a text.
         """
-        asked = read(question, earlier)
-        if asked.small:
+        parsed = read(question, earlier)
+        if parsed.small:
             return Evidence(small_talk=True)
         with self._asking:
             self._catalog.refresh(_after(WALK))
-            names = named(asked, self._catalog)
+            names = named(parsed, self._catalog)
             files = [*documents, *names.files]
-            if asked.follows and not names.files:
+            if parsed.follows and not names.files:
                 before = named(read(" ".join(earlier[-2:])), self._catalog)
                 files += [*read_last[-1:]] or [*before.files[:1]]
             files = [one for one in dict.fromkeys(files) if self._is_there(one)]
-            ranked = self._ranking.rank(asked, files, time.monotonic() + SCAN)
-            told = (*files, *(one.name for one in names.missing))
-            unknown = unknown_names(asked, ranked.unknown, told)
+            ranked = self._ranking.rank(parsed, files, time.monotonic() + SCAN)
+            known = (*files, *(one.name for one in names.missing))
+            unknown = unknown_names(parsed, ranked.unknown, known)
             if self._background and self._index is not None:
-                self._warm_beside()
+                self._warm_in_background()
             folder = next(iter(names.folders), ".")
-            sizes = "" if files or unknown else of_files(self._catalog.files, folder, asked)
+            sizes = "" if files or unknown else of_files(self._catalog.files, folder, parsed)
             pointed = files or names.folders or names.missing or unknown or sizes
             if not (
-                pointed or asked.here or asked.follows or asked.faults or ranked.strength >= STRONG
+                pointed
+                or parsed.here
+                or parsed.follows
+                or parsed.faults
+                or ranked.strength >= STRONG
             ):
                 return Evidence(strength=ranked.strength)
             purse = _Purse(cache(count), budget)
             listed = bool(unknown or sizes)
-            best, reckoned = self._laid_out(purse, asked, names, files, ranked, listed)
+            best, reckoned = self._laid_out(purse, parsed, names, files, ranked, listed)
             return Evidence(
                 calls=tuple(purse.calls),
                 best=best,
@@ -255,7 +254,7 @@ class Gatherer(ProcessBound):
                 named=tuple(one for one in files if one in names.files),
                 notes=tuple(self._notes(ranked)),
                 needs_files=True,
-                acts=asked.acts,
+                acts=parsed.acts,
                 strength=ranked.strength,
                 tokens=budget - purse.left,
             )
@@ -268,7 +267,7 @@ class Gatherer(ProcessBound):
     def _laid_out(
         self,
         purse: _Purse,
-        asked: Question,
+        question: Question,
         names: Names,
         files: Sequence[str],
         ranked: Ranked,
@@ -283,16 +282,16 @@ class Gatherer(ProcessBound):
         self._list(purse, names, ranked, budget * (OF_FEW if few else OF_LISTING))
         if listed:
             return (), ()  # what other files say would be taken for what the missing one says
-        alone = self._asked_lines(purse, asked, files)
+        alone = self._requested_lines(purse, question, files)
         best = alone or self._best(ranked, files)
-        purse.left -= (kept := min(self._cost(purse, best), int(budget * OF_BEST)))
+        purse.left -= (reserved := min(self._cost(purse, best), int(budget * OF_BEST)))
         folder = next(iter(names.folders), "") if not files else ""
-        reckoned = () if alone else self._reckon(purse, asked, files, folder, ranked)
-        best = best[:BESIDE] if reckoned else best
+        reckoned = () if alone else self._reckon(purse, question, files, folder, ranked)
+        best = best[:WITH_FIGURES] if reckoned else best
         if not alone:
-            self._passages(purse, asked, files, ranked, best)
+            self._passages(purse, question, files, ranked, best)
         purse.calls += reckoned
-        purse.left += kept
+        purse.left += reserved
         while best and self._cost(purse, best) > purse.left:
             best = best[:-1]
         purse.left -= self._cost(purse, best)
@@ -315,17 +314,17 @@ class Gatherer(ProcessBound):
                     break
                 room -= before - purse.left
 
-    def _asked_lines(
-        self, purse: _Purse, asked: Question, files: Sequence[str]
+    def _requested_lines(
+        self, purse: _Purse, question: Question, files: Sequence[str]
     ) -> tuple[Line, ...]:
         """Read the lines requested by number: only these, so that no neighbor is mistaken."""
-        if asked.numbers is None or not files:
+        if question.numbers is None or not files:
             return ()
         try:
             lines = self._texts.get(files[0]).lines
         except ToolError:
             return ()
-        first, last = (n if n > 0 else len(lines) + 1 + n for n in asked.numbers)
+        first, last = (n if n > 0 else len(lines) + 1 + n for n in question.numbers)
         if not 1 <= first <= len(lines):
             return ()
         last = min(last, len(lines))
@@ -348,7 +347,7 @@ class Gatherer(ProcessBound):
         return tuple(found.values())
 
     def _reckon(
-        self, purse: _Purse, asked: Question, files: Sequence[str], folder: str, ranked: Ranked
+        self, purse: _Purse, question: Question, files: Sequence[str], folder: str, ranked: Ranked
     ) -> tuple[Call, ...]:
         """Run `table` and `count` on the file that best matches the question.
 
@@ -363,13 +362,13 @@ class Gatherer(ProcessBound):
             with suppress(ToolError):
                 texts[path] = self._texts.get(path)
         tables = [path for path, text in texts.items() if is_table(path, text)]
-        if not files and (asked.counts or not tables):  # or one that what it holds speaks for
+        if not files and (question.counts or not tables):  # or one that what it holds speaks for
             sizes = self._catalog.files.items()
             small = (p for p, (size, *_) in sizes if p.endswith(TABLES) and size <= LIMIT)
             tables += islice((path for path in small if path not in tables), TRIED)
-        calls = self._calls("table", self._tables.meant(asked, tables))
-        if not calls and asked.counts and texts:
-            calls = self._calls("count", of_lines(texts, asked, folder))
+        calls = self._calls("table", self._tables.meant(question, tables))
+        if not calls and question.counts and texts:
+            calls = self._calls("count", of_lines(texts, question, folder))
         before = len(purse.calls)
         for call in calls:
             purse.pay(call, purse.left / 2)
@@ -380,7 +379,7 @@ class Gatherer(ProcessBound):
     def _passages(
         self,
         purse: _Purse,
-        asked: Question,
+        question: Question,
         files: Sequence[str],
         ranked: Ranked,
         best: Sequence[Line],
@@ -391,11 +390,11 @@ class Gatherer(ProcessBound):
         """
         wanted: dict[str, list[int]] = {path: [] for path in files}
         around = [line for line in ranked.lines if not files or line.path in files]
-        for line in (*best, *around[: PASSAGES if len(best) > BESIDE else BESIDE]):
+        for line in (*best, *around[: PASSAGES if len(best) > WITH_FIGURES else WITH_FIGURES]):
             wanted.setdefault(line.path, []).append(line.number)
         budget, before = purse.left, len(purse.calls)
         for path, numbers in wanted.items():
-            ends = () if path not in files else (-1, -2, 1) if asked.ends else (1, -1, 2, -2)
+            ends = () if path not in files else (-1, -2, 1) if question.ends else (1, -1, 2, -2)
             whole = OF_NAMED if path in files else OF_SMALL
             self._show(purse, path, numbers, ends, budget * whole)
         purse.calls[before:] = reversed(purse.calls[before:])

@@ -25,14 +25,14 @@ _BUILDERS = frozenset(
 )  # fmt: skip
 
 
-def is_made(name: str, beside: Collection[str]) -> bool:
+def is_made(name: str, siblings: Collection[str]) -> bool:
     """Return whether a folder is one that programs fill.
 
     Args:
         name: of the folder.
-        beside: the names in the folder that holds it.
+        siblings: the names in the folder that holds it.
     """
-    return name in MADE or (name in _BUILT and not _BUILDERS.isdisjoint(beside))
+    return name in MADE or (name in _BUILT and not _BUILDERS.isdisjoint(siblings))
 
 
 @dataclass(frozen=True)

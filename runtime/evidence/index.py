@@ -131,14 +131,14 @@ class Index:
             return self._split[1]
 
     def find(
-        self, terms: Terms, fresh: set[str], but: set[str], most: int
+        self, terms: Terms, fresh: set[str], but: set[str], limit: int
     ) -> tuple[list[Chunk], dict[str, int], int]:
         """Return the best chunks for a question, chunk counts by word, and the number of chunks.
 
         Args:
             terms: of the question.
             fresh, but: the files that count, and those of them that do not.
-            most: how many chunks.
+            limit: how many chunks.
         """
         with self._lock:
             try:
@@ -150,13 +150,13 @@ class Index:
                     "SELECT c.content, c.line, c.start, c.length FROM (SELECT rowid, rank FROM "
                     "words WHERE words MATCH ? ORDER BY rank LIMIT ?) f "
                     "JOIN chunk c ON c.id = f.rowid ORDER BY f.rank, c.id",
-                    (_match(terms, connection) or '""', 2 * most),
+                    (_match(terms, connection) or '""', 2 * limit),
                 )
-                for content, *place in rows:
+                for content, *where in rows:
                     here = self._paths.get(content, ())
                     if paths := tuple(p for p in here if p in fresh and p not in but):
-                        chunks.append(Chunk(paths, *place))
-                return chunks[:most], _frequencies(terms, connection), total
+                        chunks.append(Chunk(paths, *where))
+                return chunks[:limit], _frequencies(terms, connection), total
             except sqlite3.Error as error:
                 self._failed(error)
                 return [], {}, 0
@@ -235,14 +235,14 @@ class Index:
     # -------------------------------------------------------------------------- connection
 
     def _connection(self) -> sqlite3.Connection:
-        if self._open is not None and self._place() != self._opened:
+        if self._open is not None and self._inode() != self._opened:
             self.close()  # another process has made it anew
         if self._open is None:
             self._open = self._connect(BUSY)
-            self._opened, self._seen = self._place(), -1
+            self._opened, self._seen = self._inode(), -1
         return self._open
 
-    def _place(self) -> int:
+    def _inode(self) -> int:
         try:
             return os.stat(self.file).st_ino if self.file is not None else 0
         except OSError:
@@ -323,10 +323,10 @@ def _content(connection: sqlite3.Connection, whole: str, size: int) -> int:
     count = 0
     for line, part, start, length in chunked(whole):
         row = made, line, start, length if plain else 0
-        place = connection.execute(
+        rowid = connection.execute(
             "INSERT INTO chunk(content, line, start, length) VALUES (?, ?, ?, ?)", row
         ).lastrowid
-        connection.execute("INSERT INTO words(rowid, body) VALUES (?, ?)", (place, indexed(part)))
+        connection.execute("INSERT INTO words(rowid, body) VALUES (?, ?)", (rowid, indexed(part)))
         count += 1
     connection.execute("UPDATE content SET chunks = ? WHERE id = ?", (count, made))
     return made

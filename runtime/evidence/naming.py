@@ -65,7 +65,7 @@ def named(question: Question, catalog: Catalog) -> Names:
     missing: list[Missing] = []
     by_name = catalog.by_name()
     names = written(question.text)
-    asked = set(fold(question.text).split())
+    spoken = set(fold(question.text).split())
     rest = question.text  # where a word may be a name without its ending
     for name in dict.fromkeys(names):
         if "/" in name.strip("/"):  # the parts of a path name nothing else
@@ -80,14 +80,14 @@ def named(question: Question, catalog: Catalog) -> Names:
         elif _is_name(name):
             missing.append(Missing(printable(name), tuple(_nearest(name, by_name))))
     folders = _folders([*names, *_DENSE_RUN.findall(question.text)], catalog)
-    said = {path.rpartition("/")[2].casefold(): f"{path}/" for path in folders}
+    prefixes = {path.rpartition("/")[2].casefold(): f"{path}/" for path in folders}
     for word in _plain_words(rest):
         # A word may be a name only by chance: where several files have it, it says little.
         paths = by_name.get(word, [])
         exact = [path for path in paths if path.rpartition("/")[2].casefold() == word]
         if not exact:  # beside a path it is a word, and a folder's name means what is in that
             paths = [] if 0 in files.values() else paths
-            paths = [path for path in paths if path.startswith(said.get(word, ""))]
+            paths = [path for path in paths if path.startswith(prefixes.get(word, ""))]
         for path in exact or paths if len(exact or paths) <= MAX_NAMED else ():
             files.setdefault(path, 2 if exact else 3)
     if re.search(f"[{DENSE}]", question.text):  # no spaces around a name
@@ -97,7 +97,7 @@ def named(question: Question, catalog: Catalog) -> Names:
 
     def common(path: str) -> int:
         """Count the folders of a path that the question has, to choose among equal names."""
-        return sum(fold(part) in asked for part in path.split("/")[:-1])
+        return sum(fold(part) in spoken for part in path.split("/")[:-1])
 
     order = sorted(files, key=lambda path: (files[path], -common(path), len(path), path))
     # "the swift.conf sample" is swift.conf-sample.

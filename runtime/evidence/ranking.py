@@ -19,7 +19,8 @@ from heapq import nsmallest
 from ...errors import ToolError
 from .catalog import Catalog
 from .index import ROWS, Chunk, Index
-from .question import FAULT, FAULTS, Question
+from .languages import FAULT, FAULTS
+from .question import Question
 from .reading import Text, Texts
 from .words import SHORT, STEM, Terms, Weights, fold, is_dense, stem, words
 
@@ -148,11 +149,11 @@ class Ranking:
         ranked = _Scoring(question, rarity, names, text_of).ranked(scan.hits)
         ranked.searched, ranked.unsearched = len(files) - missed, missed
         if not missed:
-            own, stands = question.own, {word for hit in scan.hits for word in hit.has}
+            own, in_lines = question.own, {word for hit in scan.hits for word in hit.has}
             ranked.unknown = [
                 word
                 for word in (*own.telling, *own.compounds)
-                if not (counts[word] or word in stands or names.knows(word))
+                if not (counts[word] or word in in_lines or names.knows(word))
             ]
         return ranked
 
@@ -298,9 +299,9 @@ class _Names:
         """Return whether a name contains a word."""
         return word in self._rare
 
-    def best(self, most: int) -> list[str]:
+    def best(self, limit: int) -> list[str]:
         found = (path for path, score in self.scores.items() if score > 0.3)
-        return nsmallest(most, found, key=lambda path: (-self.scores[path], path))
+        return nsmallest(limit, found, key=lambda path: (-self.scores[path], path))
 
     def of(self, path: str) -> Weights:
         """Return the weight of each word in a path."""
@@ -352,10 +353,10 @@ class _Scoring:
             several.sort(key=lambda hit: hit.number)
             role = 1 - OF_DEPTH * path.count("/") - OF_ASIDE * bool(_ASIDE.search(path))
             in_name, above = self._names.of(path), self._above(path)
-            for place, hit in enumerate(several):
+            for index, hit in enumerate(several):
                 around = dict(in_name)
                 _raise(around, above(hit.number), ABOVE)
-                _raise(around, _near(several, place), AROUND)
+                _raise(around, _near(several, index), AROUND)
                 more = (self._rarity[w] * max(s - hit.has.get(w, 0), 0) for w, s in around.items())
                 score = (hit.own + sum(more)) * role
                 if score > top:
@@ -416,12 +417,12 @@ def _raise(into: Weights, found: Weights, share: float) -> None:
             into[word] = counts
 
 
-def _near(several: list[_Hit], place: int) -> Weights:
+def _near(several: list[_Hit], index: int) -> Weights:
     """Return the words of the lines around a hit, weighted by nearness."""
     found: Weights = {}
-    number = several[place].number
+    number = several[index].number
     for step in (-1, 1):
-        at = place + step
+        at = index + step
         while 0 <= at < len(several) and abs(several[at].number - number) <= NEAR:
             nearness = 1 - abs(several[at].number - number) / (2 * NEAR)
             _raise(found, several[at].has, nearness)

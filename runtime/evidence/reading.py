@@ -19,7 +19,7 @@ from ...tools.text import BUDGET, LATIN, PACKED, TextFile, unpacked
 from ...tools.workspace import Workspace
 
 MAX_UNPACKED = 32 << 20  # bytes taken of one packed file: a bomb has no end
-KEPT = 48 << 20  # characters of texts that are kept
+MAX_CACHED = 48 << 20  # characters of texts that are kept
 MAX_NESTED = 40  # lines that one can stand under
 _SECTION = re.compile(r"\[[^\]]+\]\s*$|<\w[^>]*>\s*$")
 _HEADING = re.compile(r"#{1,6} |={2,} |\*+ ")
@@ -69,15 +69,15 @@ class Text:
         return found
 
 
-def read_text(workspace: Workspace, path: str, most: int = BUDGET) -> Text:
+def read_text(workspace: Workspace, path: str, limit: int = BUDGET) -> Text:
     """Read a file.
 
     Raises:
         ToolError: it cannot be read, or is no text.
     """
     with workspace.open(path) as file:
-        most = min(most, MAX_UNPACKED) if path.endswith(PACKED) else most
-        text = TextFile(unpacked(file, path), path, most)
+        limit = min(limit, MAX_UNPACKED) if path.endswith(PACKED) else limit
+        text = TextFile(unpacked(file, path), path, limit)
         whole = "\n".join(block.text for block in text.blocks())
     return Text(whole, text.cut)
 
@@ -86,40 +86,44 @@ Key = tuple[int, int, int]
 """Size, time of change in ns, inode: another one is another text."""
 
 
+def key_of(found: os.stat_result) -> Key:
+    """Return the key of a file as it was found."""
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
 class Texts:
     """A thread-safe cache of the texts of a workspace's files."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self._kept: OrderedDict[str, tuple[Key, Text]] = OrderedDict()
+        self._cached: OrderedDict[str, tuple[Key, Text]] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
-    def get(self, path: str, most: int = BUDGET) -> Text:
+    def get(self, path: str, limit: int = BUDGET) -> Text:
         """Return the text of a file as it is now.
 
         Raises:
             ToolError: it cannot be read, or is no text.
         """
-        now = self.workspace.stat(path)
-        key = (now.st_size, now.st_mtime_ns, now.st_ino)
+        key = key_of(self.workspace.stat(path))
         with self._lock:
-            if (kept := self._kept.get(path)) is not None and kept[0] == key:
-                self._kept.move_to_end(path)
-                return kept[1]
-        text = read_text(self.workspace, path, most)
-        if most >= BUDGET:
-            self._keep(path, key, text)
+            if (cached := self._cached.get(path)) is not None and cached[0] == key:
+                self._cached.move_to_end(path)
+                return cached[1]
+        text = read_text(self.workspace, path, limit)
+        if limit >= BUDGET:
+            self._store(path, key, text)
         return text
 
-    def _keep(self, path: str, key: Key, text: Text) -> None:
+    def _store(self, path: str, key: Key, text: Text) -> None:
         with self._lock:
-            if (old := self._kept.pop(path, None)) is not None:
+            if (old := self._cached.pop(path, None)) is not None:
                 self._size -= len(old[1].whole)
-            self._kept[path] = key, text
+            self._cached[path] = key, text
             self._size += len(text.whole)
-            while self._size > KEPT and self._kept:
-                _, (_, gone) = self._kept.popitem(last=False)
+            while self._size > MAX_CACHED and self._cached:
+                _, (_, gone) = self._cached.popitem(last=False)
                 self._size -= len(gone.whole)
 
     def part(self, path: str, start: int, length: int) -> list[str]:

@@ -19,12 +19,13 @@ from typing import Any
 from ...errors import ToolError
 from ...tools.table import Table, open_table, quoted
 from ...tools.workspace import Workspace
+from .languages import FILES, HIGHEST, HOW_MANY, LINES, LOWEST, OFTEN
 from .question import Question
-from .reading import Key, Text
+from .reading import Key, Text, key_of
 from .words import STEM, WORD, fold, is_dense, stem, terms, words
 
 LONGEST = 80  # characters of a cell that a question may name
-KEPT = 8 << 20  # bytes of the files whose tables are kept open
+MAX_OPEN = 8 << 20  # bytes of the files whose tables are kept open
 FEW = 4  # rows that are shown as they are
 GROUPS, KINDS = 4, 20  # groups that are shown; different cells that a column to group by may have
 MEASURES = 2  # columns that are reckoned with at once
@@ -34,16 +35,6 @@ MANY = 3  # lines that are counted; fewer are shown
 LIMIT = 4 << 20  # characters of a table that is read for a question
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _FIRST_LINE = re.compile(r"#separator|#fields\t|\{\"|[^\t\n]+(?:\t[^\t\n]*){2}")
-_MOST = re.compile(
-    r"\b(?:most|highest|largest|biggest|longest|oldest|hottest|heaviest|max\w*|top|best|ever|"
-    r"meisten|h[öo]chste\w*|gr[öo][ßs]te\w*|am h[äa]ufigsten|m[áa]s|mayor|m[áa]xim\w*|plus)\b|最",
-    re.I,
-)
-_LEAST = re.compile(
-    r"\b(?:least|lowest|smallest|shortest|youngest|coldest|lightest|min\w*|fewest|cheapest|"
-    r"wenigsten|niedrigste\w*|kleinste\w*|menos|menor|m[íi]nim\w*|moins)\b|最[少小低]",
-    re.I,
-)
 _DEFINED = {
     "class": r"^\s*(?:export |public |abstract |final |data )*class \w",
     "function": r"^\s*(?:export |pub |public |static |async )*(?:def|fn|func|function) \w",
@@ -51,27 +42,6 @@ _DEFINED = {
     "test": r"^\s*(?:async )?def test_|^\s*(?:it|test)\(|^\s*#\[test\]|^func Test",
 }
 """Lines that define what questions about sources ask for, by the word for it."""
-_OFTEN = re.compile(
-    r"\bhow (?:often|many times)\b|\bwie oft\b|\bcu[áa]ntas veces\b|\bcombien de fois\b|[几少]次",
-    re.I,
-)
-_HOW = (
-    r"(?:how many|number of|count(?: of)?(?: all)?(?: the)?|wie ?viele|(?:an)?zahl der|"
-    r"cu[áa]nt[ao]s|n[úu]mero de|combien de)"
-)
-_HOW_MANY = re.compile(rf"\b{_HOW}\b|多少个?|几[个条]", re.IGNORECASE)
-_LINES = frozenset(
-    """
-    entries entry line lines row rows total eintrage zeile zeilen entradas fila filas linea
-    lineas ligne lignes
-    """.split()  # noqa: SIM905
-)
-_FILES = re.compile(
-    rf"\b{_HOW}\s+(?:(?P<kind>\.?\w+)[ -])?(?:files|dateien|archivos|ficheros|fichiers)\b"
-    r"(?:\s+(?:de\s+)?(?P<after>\.?\w+))?|"
-    r"多少个?\s*(?P<zh>\.?[A-Za-z]\w*)?\s*(?:的)?文件(?!夹)",
-    re.IGNORECASE,
-)
 _ENDINGS = {
     "python": ("py", "pyi"), "markdown": ("md",), "javascript": ("js", "mjs"), "rust": ("rs",),
     "typescript": ("ts", "tsx"), "text": ("txt",), "yaml": ("yaml", "yml"), "ruby": ("rb",),
@@ -95,7 +65,7 @@ def is_table(path: str, text: Text) -> bool:
 
 
 @dataclass
-class Asked:
+class Reckoning:
     """What the words of a question refer to in a table."""
 
     where: list[str] = field(default_factory=list)
@@ -127,12 +97,11 @@ class Tables:
         Raises:
             ToolError: it is none.
         """
-        now = self._workspace.stat(path)
-        of = path, (now.st_size, now.st_mtime_ns, now.st_ino)
+        of = path, key_of(self._workspace.stat(path))
         if of not in self._open:
             self._open[of] = _Columns(open_table(self._workspace, path))
         self._open.move_to_end(of)
-        while len(self._open) > 1 and sum(key[0] for _, key in self._open) > KEPT:
+        while len(self._open) > 1 and sum(key[0] for _, key in self._open) > MAX_OPEN:
             self._open.popitem(last=False)[1].table.close()
         return self._open[of]
 
@@ -143,12 +112,12 @@ class Tables:
 
     def meant(self, question: Question, paths: Iterable[str]) -> Iterator[Arguments]:
         """Return the queries of a question to the table that it matches best."""
-        best, of = Asked(), ""
+        best, of = Reckoning(), ""
         for path in paths:
             with suppress(ToolError):
-                asked = of_table(self.get(path), path, question)
-                if asked.fits > best.fits:
-                    best, of = asked, path
+                reckoning = of_table(self.get(path), path, question)
+                if reckoning.fits > best.fits:
+                    best, of = reckoning, path
         return ({"path": of, "query": query} for query in best.queries)
 
 
@@ -173,10 +142,10 @@ class _Columns:
                 found.setdefault(first, []).append((at, cell))
         return found
 
-    def different(self, name: str, condition: str = "IS NOT NULL", most: int = -1) -> list[Any]:
+    def different(self, name: str, condition: str = "IS NOT NULL", limit: int = -1) -> list[Any]:
         """Return the distinct cells of a column that meet a condition."""
         one = quoted(name)
-        query = f"SELECT DISTINCT {one} FROM t WHERE {one} {condition} LIMIT {most}"
+        query = f"SELECT DISTINCT {one} FROM t WHERE {one} {condition} LIMIT {limit}"
         return [row[0] for row in self.table.rows(query)]
 
     def _is_key(self, name: str) -> bool:
@@ -192,40 +161,40 @@ class _Columns:
         return self.table.rows(f"SELECT count(*) FROM t{_where(conditions)}")[0][0]
 
 
-def of_table(table: _Columns, path: str, question: Question) -> Asked:
+def of_table(table: _Columns, path: str, question: Question) -> Reckoning:
     """Match a question with a table; the result has no queries if nothing matches."""
-    asked = Asked(of_name=len(question.own.found_in(path.rpartition("/")[2])))
+    reckoning = Reckoning(of_name=len(question.own.found_in(path.rpartition("/")[2])))
     of, telling = words(question.text), question.own.telling
-    said, folded = f" {' '.join(of)} ", fold(question.text)
+    spaced, folded = f" {' '.join(of)} ", fold(question.text)
     firsts = {"", *of, *(one[: len(one) - cut] for one in telling for cut in range(3))}
     figures = {one for one in of if len(one) > 2 and one.isascii() and one.isdigit()}
     found: list[tuple[int, str, str]] = []
     for name, numbers in table.numbers.items():
         parts = words(name)
         if has := sum(bool(question.terms.found_in(one)) for one in parts):
-            asked.named[name] = has / len(parts)
-        more = 2 * (name in asked.named)
+            reckoning.named[name] = has / len(parts)
+        more = 2 * (name in reckoning.named)
         if numbers and figures:
             for cell in table.different(name, f"IN ({','.join(sorted(figures))})"):
                 if (text := f"{cell:.15g}") in figures:
                     found.append((len(text) + more, name, f"{quoted(name)} = {text}"))
         cells = {} if numbers else table.cells(name)
         for _, cell in sorted(one for first in firsts & cells.keys() for one in cells[first]):
-            if length := _meant(cell, question, said, folded):
+            if length := _meant(cell, question, spaced, folded):
                 value = "'" + cell.replace("'", "''") + "'"
                 found.append((length + more, name, f"{quoted(name)} = {value}"))
     taken: set[str] = set()
     for _, name, condition in sorted(found, key=lambda one: (-one[0], one[1])):
         cell = fold(condition.partition(" = ")[2])
-        if name not in asked.used and cell not in taken:
-            asked.used.add(name)
+        if name not in reckoning.used and cell not in taken:
+            reckoning.used.add(name)
             taken.add(cell)
-            asked.where.append(condition)
-    asked.queries = list(_queries(table, asked, question))
-    return asked
+            reckoning.where.append(condition)
+    reckoning.queries = list(_queries(table, reckoning, question))
+    return reckoning
 
 
-def _meant(text: str, question: Question, said: str, folded: str) -> int:
+def _meant(text: str, question: Question, spaced: str, folded: str) -> int:
     """Return how many letters of a question name a cell; 0 if it does not name it."""
     if len(text) <= 4 and text.isupper():  # a code, which may be a word otherwise
         there = text in question.text
@@ -234,7 +203,7 @@ def _meant(text: str, question: Question, said: str, folded: str) -> int:
         return 2 * len(text) if fold(text) in folded else 0
     of = words(text)
     telling = question.own.telling
-    if f" {' '.join(of)} " in said:
+    if f" {' '.join(of)} " in spaced:
         return len(text) if any(one in telling for one in of) else 0
     if len(of) == 1 and len(text) > 2:  # another form of the word: rugs, snowy
         longer = (one for one in telling if one.startswith(of[0]))
@@ -242,34 +211,34 @@ def _meant(text: str, question: Question, said: str, folded: str) -> int:
     return 0
 
 
-def _queries(table: _Columns, asked: Asked, question: Question) -> Iterator[str]:
-    rows = table.count(asked.where)
-    while asked.where and not rows:  # the words that say least are not meant so
-        asked.where.pop()
-        rows = table.count(asked.where)
-    where = _where(asked.where)
-    if asked.where and rows <= FEW:
+def _queries(table: _Columns, reckoning: Reckoning, question: Question) -> Iterator[str]:
+    rows = table.count(reckoning.where)
+    while reckoning.where and not rows:  # the words that say least are not meant so
+        reckoning.where.pop()
+        rows = table.count(reckoning.where)
+    where = _where(reckoning.where)
+    if reckoning.where and rows <= FEW:
         yield f"SELECT * FROM t{where}"
         return
-    most, least = _MOST.search(question.text), _LEAST.search(question.text)
-    order = "ASC" if least and not most else "DESC"
-    free = [name for name in table.numbers if name not in asked.used]
-    free.sort(key=lambda name: -asked.named.get(name, 0))
+    highest, lowest = HIGHEST.search(question.text), LOWEST.search(question.text)
+    order = "ASC" if lowest and not highest else "DESC"
+    free = [name for name in table.numbers if name not in reckoning.used]
+    free.sort(key=lambda name: -reckoning.named.get(name, 0))
     numbers = [one for one in free if table.numbers[one] and not table.is_key(one)]
-    surest = max((asked.named.get(one, 0) for one in numbers), default=0)
-    named = [one for one in numbers if surest and asked.named.get(one) == surest]
-    if named or (asked.where and (question.counts or most or least)):
+    surest = max((reckoning.named.get(one, 0) for one in numbers), default=0)
+    named = [one for one in numbers if surest and reckoning.named.get(one) == surest]
+    if named or (reckoning.where and (question.counts or highest or lowest)):
         of = [quoted(one) for one in (named or numbers)[:MEASURES]]
         figures = (f"sum({one}), avg({one}), min({one}), max({one})" for one in of)
         yield f"SELECT {', '.join(['count(*)', *figures])} FROM t{where}"
-    for one in map(quoted, named[:MEASURES] if most or least else ()):
+    for one in map(quoted, named[:MEASURES] if highest or lowest else ()):
         given = f"{where} {'AND' if where else 'WHERE'} {one} IS NOT NULL"
         yield f"SELECT * FROM t{given} ORDER BY {one} {order} LIMIT 1"
-    if (most or least or question.counts) and not (named and asked.where):
+    if (highest or lowest or question.counts) and not (named and reckoning.where):
         texts = [one for one in free if not table.numbers[one] and not table.is_key(one)]
-        groups = [one for one in texts if one in asked.named][:1]
-        if most and not groups and not named:
-            few = (one for one in texts if len(table.different(one, most=KINDS + 1)) <= KINDS)
+        groups = [one for one in texts if one in reckoning.named][:1]
+        if highest and not groups and not named:
+            few = (one for one in texts if len(table.different(one, limit=KINDS + 1)) <= KINDS)
             groups = list(islice(few, 3))
         value = f"sum({quoted(named[0])})" if named else "count(*)"
         by = f"FROM t{where} GROUP BY 1 ORDER BY 2 {order} LIMIT {GROUPS}"
@@ -290,7 +259,7 @@ def of_files(paths: Collection[str], folder: str, question: Question) -> str:
         paths: of all files.
         folder: the one that the question names, or ``.``.
     """
-    found = _FILES.search(question.text)
+    found = FILES.search(question.text)
     if found is None:
         return ""
     below = [path for path in paths if folder == "." or path.startswith(f"{folder}/")]
@@ -318,14 +287,14 @@ def of_lines(texts: Mapping[str, Text], question: Question, folder: str) -> Sequ
         texts: of files that may be meant.
         folder: in all files of which is counted instead; empty: none.
     """
-    said = {path: phrases_in(path, text, question) for path, text in texts.items()}
+    phrases = {path: phrases_in(path, text, question) for path, text in texts.items()}
 
     def holds(path: str) -> int:
-        return sum(texts[path].whole.casefold().count(one) for one in said[path][:1])
+        return sum(texts[path].whole.casefold().count(one) for one in phrases[path][:1])
 
     path = max(texts, key=holds)
     of, whole = words(question.text), texts[path].whole[:LIMIT]
-    if _MOST.search(question.text):
+    if HIGHEST.search(question.text):
         found = [{"by": by} for by in ("ip", "level", "status", "hour", "day") if by in of]
         return [{"path": folder or path, **one} for one in found]
     what = _counted(question)
@@ -335,17 +304,17 @@ def of_lines(texts: Mapping[str, Text], question: Question, folder: str) -> Sequ
     if defined:
         return [{"path": folder or path, "pattern": defined[-1], "regex": True}]
     named, folded = set(words(path)), fold(whole)
-    lines = not _LINES.isdisjoint(what)
+    lines = not LINES.isdisjoint(what)
     any_line = lines or named.issuperset(what)
     counted: list[dict[str, object]] = []
-    for one in said[path]:
-        asked = any_line or any(word.startswith(part) for part in one.split() for word in what)
+    for one in phrases[path]:
+        fits = any_line or any(word.startswith(part) for part in one.split() for word in what)
         if one.isdigit():  # it counts as a number of its own
             counted.append({"pattern": rf"\b{one}\b", "regex": True})
-        elif asked and (folder or folded.count(one) >= MANY):  # fewer stand among the best lines
+        elif fits and (folder or folded.count(one) >= MANY):  # fewer stand among the best lines
             counted.append({"pattern": one})
-    asks = words(" ".join(_HOW_MANY.findall(question.text)))
-    rest = set(question.own.telling).difference(what, _LINES, asks)
+    asks = words(" ".join(HOW_MANY.findall(question.text)))
+    rest = set(question.own.telling).difference(what, LINES, asks)
     if not counted and not folder and what and rest <= named and not named.isdisjoint(of):
         parts = (one for one in _STRUCTURE if len(re.findall(one, whole, re.M)) > 1)
         parts = islice(parts, 0 if lines else 1)
@@ -355,18 +324,18 @@ def of_lines(texts: Mapping[str, Text], question: Question, folder: str) -> Sequ
 
 def _counted(question: Question) -> Sequence[str] | None:
     """Return the words of what a question counts: empty for any lines, None for no count."""
-    if _OFTEN.search(question.text):
+    if OFTEN.search(question.text):
         return ()
-    if not (found := _HOW_MANY.search(question.text)):
+    if not (found := HOW_MANY.search(question.text)):
         return None
-    own = {*question.own.telling, *_LINES}
-    said = list(terms(question.text[found.end() :]).weights)[:COUNTED]
-    return [*takewhile(own.__contains__, said)] or None
+    own = {*question.own.telling, *LINES}
+    following = list(terms(question.text[found.end() :]).weights)[:COUNTED]
+    return [*takewhile(own.__contains__, following)] or None
 
 
 def phrases_in(path: str, text: Text, question: Question) -> list[str]:
     """Return the longest runs of question words in a text; among equals, the rarest."""
-    said, folded = list(question.own.weights), fold(text.whole)
+    own, folded = list(question.own.weights), fold(text.whole)
     telling = set(question.own.telling) - set(words(path))
 
     def form(part: Sequence[str]) -> str:
@@ -379,9 +348,9 @@ def phrases_in(path: str, text: Text, question: Question) -> list[str]:
 
     runs: list[str] = []
     at = 0
-    while at < len(said):
-        sizes = range(min(5, len(said) - at), 0, -1)
-        found = next(((n, run) for n in sizes if (run := form(said[at : at + n]))), (1, ""))
+    while at < len(own):
+        sizes = range(min(5, len(own) - at), 0, -1)
+        found = next(((n, run) for n in sizes if (run := form(own[at : at + n]))), (1, ""))
         runs += filter(None, [found[1]])
         at += found[0]
     runs = sorted(dict.fromkeys(runs), key=lambda run: (-run.count(" "), folded.count(run)))

@@ -24,7 +24,7 @@ from .reading import Text
 from .words import Terms, words
 
 LOOKING = ("list_dir", "read_file", "search", "count", "table")
-MOST, LONGEST = 4000, 2000  # lines that are looked at, the newest; characters of one
+MAX_LINES, MAX_LINE = 4000, 2000  # lines that are looked at, the newest; characters of one
 BEST = 5
 NAMED, SHARE = 0.8, 0.3
 """What a line has to carry, as a share of what the best line does: where that has the key that the
@@ -93,15 +93,15 @@ def check(
         reads: results, the oldest first.
         earlier: previous questions and answers, the newest last.
     """
-    said = Line("", 0, "\n".join([question, *earlier]))
-    asked = read(question, earlier)
-    lines = list(_lines(reads, counts=asked.counts))[-MOST:]
-    need = _score(lines, asked.terms)
+    given = Line("", 0, "\n".join([question, *earlier]))
+    parsed = read(question, earlier)
+    lines = list(_lines(reads, counts=parsed.counts))[-MAX_LINES:]
+    need = _score(lines, parsed.terms)
     ranked = sorted((line for line in lines if line.text.strip()), key=lambda line: -line.score)
     carriers: list[tuple[Fact, Line]] = []
     unsupported: list[Fact] = []
     for fact in facts(without_surrogates(answer)):
-        if has(said, fact):
+        if has(given, fact):
             continue
         if (line := _carrier(ranked, fact, need)) is not None:
             carriers.append((fact, line))
@@ -149,7 +149,7 @@ def _lines(reads: Iterable[Read], *, counts: bool) -> Iterator[Line]:
                 yield Line(one.path, 0, text, counted=counts if note else one.counted)
             else:
                 number = 0 if one.counted else number
-                yield Line(one.path or one.tool, number, text[:LONGEST], counted=one.counted)
+                yield Line(one.path or one.tool, number, text[:MAX_LINE], counted=one.counted)
     for path, numbered in files.items():
         yield from _of_file(path, sorted(numbered.items()))
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from .languages import COMMON, COMMON_DENSE
+
 # Thai to Khmer, kana, Han, Hangul: no spaces, or particles that hang on to a word.
 DENSE = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff"
@@ -27,29 +29,6 @@ _QUOTED = re.compile('["“„«`「]([^"”“»`」\n]{2,80})["”“»`」]')
 
 STEM, SHORT = 4, 3
 """Minimum letters of a stem, and of an abbreviation."""
-
-# What any question is made of, in a few languages. These words count little, so a list that lacks
-# a language costs some precision there, and nothing else.
-_COMMON = frozenset(
-    """
-    a about after again all also an and any are as at be been before by can could currently did do
-    does each every exactly file files folder for from get give had has have here how i if in into
-    is it its itself just least less line lines list many me more most much my name need needed
-    needs no not now of on one only or our out per please really s say says set show so some t tell
-    than that the their them then there these they this to two up us use used uses was we were what
-    when where which who whose why will with would you your
-    aber als am auch auf aus bei bin bis brauch brauche da das dass datei dem den der derzeit des
-    die dies doch du ein eine einem einen einer er es fur gibt hat hier ich ihr im ist jetzt kann
-    mehr meisten mit nach nicht noch nur oder sich sie sind steht uber um und uns unser von vor war
-    welche welchem welchen welcher welches wann wer wie wieviel wieviele wird wo zeile zu zum zur
-    ahora al aqui archivo como con cual cuales cuando cuanta cuantas cuanto cuantos de del donde el
-    ella en esta este la las le linea lo los mas menos mi nos o para por porque que quien se ser si
-    solo son su sus tambien tiene un una y
-    au aux avec ce ces cette combien dans du elle est et il je les mais ne ou par pas pour quand
-    quel quelle qui quoi sa sont sur une vous
-    """.split()  # noqa: SIM905
-)
-_COMMON_DENSE = frozenset("的是了在有和吗呢么什哪谁几多少个这那请我你们其の는이를")
 
 MAX_TERMS = 60  # of a question
 AT_START = 3  # words of a line that are its start
@@ -177,10 +156,10 @@ class Terms:
         found: Weights = {}
         first: set[str] = set()
         fits, folded = self._fits, fold(with_parts(text))
-        for place, word in enumerate(WORD.findall(folded)):
+        for number, word in enumerate(WORD.findall(folded)):
             for whole, share in fits(word):
                 found[whole] = max(share, found.get(whole, 0))
-                if place < AT_START:
+                if number < AT_START:
                     first.add(whole)
         for text_of_one in (*self.pairs, *self.compounds):
             at = folded.find(text_of_one)
@@ -208,14 +187,14 @@ def terms(text: str, weight: float = 1.0) -> Terms:
             # A run has no visible word boundaries, so each pair in it may be a word.
             parts = [word[i : i + 2] for i in range(max(len(word) - 1, 1))]
             for part in parts:
-                common = sum(sign in _COMMON_DENSE for sign in part) / len(part)
+                common = sum(sign in COMMON_DENSE for sign in part) / len(part)
                 weights[part] = weight * (1.0 if not common else 0.3 if common < 1 else 0.05)
         else:
-            common = word in _COMMON or (len(word) == 1 and not word.isdigit())
+            common = word in COMMON or (len(word) == 1 and not word.isdigit())
             weights[word] = weight * (0.1 if common else 1.0)
     if len(weights) > MAX_TERMS:  # a pasted text: its long words are the rare ones
-        most = sorted(weights, key=lambda word: (-len(word), word))[:MAX_TERMS]
-        weights = {word: weights[word] for word in weights if word in set(most)}
+        longest = sorted(weights, key=lambda word: (-len(word), word))[:MAX_TERMS]
+        weights = {word: weights[word] for word in weights if word in set(longest)}
     compounds = {fold(found[0]): weight for found in _COMPOUND.finditer(text)}
     compounds |= {fold(found[1].strip()): weight for found in _QUOTED.finditer(text)}
     return Terms(weights, dict(list(compounds.items())[-MAX_TERMS // 4 :]))

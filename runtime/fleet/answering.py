@@ -173,8 +173,8 @@ def answer(
     outcome = Outcome("retry", model=engine.model.name)
     try:
         agent = make.make(engine, row) if isinstance(make, Recipe) else _made(make, engine, row)
-        if agent.files is not None:
-            agent.files.hide(hidden)
+        if (files := agent.setup.files) is not None:
+            files.hide(hidden)
         if trace is not None:
             with contextlib.suppress(OSError):  # of a try that did not come to its end
                 trace.unlink()
@@ -186,7 +186,7 @@ def answer(
                 agent.stop()
         result = result_of(last)
         outcome.status, outcome.answer = "answered", result.answer
-        if agent.output is not None:
+        if agent.setup.output is not None:
             outcome.output = _plain(result.output)
     except BaseException as error:  # a tool's sys.exit() ends its row; else it would be lost
         outcome.status, outcome.error = _judged(error, stopper, engine)
@@ -194,9 +194,10 @@ def answer(
     if agent is not None:
         stopper.discard(agent)
         _close(agent, outcome)
-        if agent.files is not None and isinstance(make, Recipe):
-            agent.files.close()
-        elif agent.files is not None and next(_MADE) % _COLLECT_EVERY == 0:
+        files = agent.setup.files
+        if files is not None and isinstance(make, Recipe):
+            files.close()
+        elif files is not None and next(_MADE) % _COLLECT_EVERY == 0:
             # It may be shared with other agents, so it cannot be closed here. Its agent refers to
             # itself, and among many rows the collector comes too late: descriptors would run out.
             gc.collect()
@@ -273,7 +274,7 @@ def _close(agent: Agent[Any], outcome: Outcome) -> None:
     if result is not None:
         outcome.usage, outcome.seconds = usage_of(result.usage), result.usage.wall_s
         outcome.answer = result.answer
-    if isinstance(agent.conversation, LocalConversation):
+    if isinstance(agent.setup.conversation, LocalConversation):
         with contextlib.suppress(EngineError):
             agent.session.close()
     agent.close()

@@ -26,7 +26,7 @@ def next_prompt(agent: Agent[Any], task: str) -> TokenLedger:
         fork.trace.write(run_start(fork.setup, task))
         dry_run: Any = DryRunSession(done.context)
         dry_run.tokens, dry_run.n_cached = list(done.tokens), done.n_cached
-        fork.conversation.session = dry_run  # pyright: ignore[reportAttributeAccessIssue]
+        fork.setup.conversation.session = dry_run  # pyright: ignore[reportAttributeAccessIssue]
         for event in fork.stream(task):
             if isinstance(event, PhaseFinished) and event.phase.phase == "decode":
                 break  # an empty one: all was read

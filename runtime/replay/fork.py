@@ -23,8 +23,8 @@ from ..agent.history import History
 from ..agent.local_conversation import LocalConversation
 from ..agent.run_context import RunContext
 from ..agent.run_metadata import write_continuation
+from ..conversation.formats.toolcalls import ToolCall
 from ..conversation.messages import Message
-from ..conversation.toolcalls import ToolCall
 from .dry_run import DryRunSession
 from .workload import ledger_of, run_of
 
@@ -68,8 +68,8 @@ def branch(
         agent.trace.write(phase)
     if note:
         yield Notice(note)
-    if agent.files is not None:
-        yield from map(Notice, agent.files.attach_again(past.attached(turn)))
+    if (files := agent.setup.files) is not None:
+        yield from map(Notice, files.attach_again(past.attached(turn)))
     if step == 1:
         yield from agent.stream(task)
         return
@@ -219,7 +219,7 @@ def _take_over(
         if not other:
             return phase, ""
     agent.reset()
-    agent.conversation.load_history(_rendered(past, agent, turn, step), turn - 1)
+    agent.setup.conversation.load_history(_rendered(past, agent, turn, step), turn - 1)
     if not agent.messages:
         return None, ""
     return None, f"{other}, so the {len(agent.messages)} earlier messages are rendered again"
@@ -227,15 +227,16 @@ def _take_over(
 
 def _other(agent: Agent[Any], header: RunStart) -> str:
     """Return why the recorded tokens do not fit this agent; empty if they do."""
-    if not isinstance(agent.conversation, LocalConversation) or header.config.get("server"):
+    setup, model = agent.setup, agent.setup.engine.model
+    if not isinstance(setup.conversation, LocalConversation) or header.config.get("server"):
         return "the model runs on a server"
-    if not header.model.sha256 or agent.engine.model.sha256 != header.model.sha256:
-        return f"the model is {agent.engine.model.name} and was {header.model.name}"
-    if agent.tools.schemas() != header.tools:
+    if not header.model.sha256 or model.sha256 != header.model.sha256:
+        return f"the model is {model.name} and was {header.model.name}"
+    if setup.tools.schemas() != header.tools:
         return "the tools are different"
-    if agent.config.system != header.config.get("system"):
+    if setup.config.system != header.config.get("system"):
         return "the system message is different"
-    if dict(agent.config.options) != header.config.get("options"):
+    if dict(setup.config.options) != header.config.get("options"):
         return "the template options are different"
     return ""
 
@@ -247,7 +248,7 @@ def _replayed(
 
     Gives why the tokens are not the recorded ones, if that is what came out.
     """
-    conversation = agent.conversation
+    setup, conversation = agent.setup, agent.setup.conversation
     assert isinstance(conversation, LocalConversation)
     session = conversation.session
     dry_run = conversation.session = DryRunSession(session.context)  # pyright: ignore[reportAttributeAccessIssue]
@@ -264,7 +265,7 @@ def _replayed(
                     conversation.messages = [*messages, Message("assistant")]
                 if other == 1:  # else the question was asked and marked before
                     conversation.checkpoint()
-                run = RunContext(agent.config, trace, number, files=agent.files)
+                run = RunContext(setup.config, trace, number, files=setup.files)
             _replay_step(conversation, run, past, dry_run, other)
     except TriplepointError as error:
         return None, f"the recorded tokens cannot be reused ({error})"
@@ -315,8 +316,8 @@ def _rendered(past: RecordedHistory, agent: Agent[Any], turn: int, step: int) ->
         text = event.content if not made else _text_before_calls(event.content, calls)
         content = text if made else event.content
         found.append(Message("assistant", content, calls=made, text=text, thinking=event.thinking))
-    if found and agent.config.system:
-        found.insert(0, Message("system", agent.config.system))
+    if found and agent.setup.config.system:
+        found.insert(0, Message("system", agent.setup.config.system))
     return found
 
 

@@ -11,7 +11,7 @@ from ...traces.events import RunStart, ToolEvent
 from ..agent.agent import Agent
 from ..agent.run_context import CancellationToken
 from ..agent.tool_executor import ToolExecutor
-from ..conversation.toolcalls import ToolCall
+from ..conversation.formats.toolcalls import ToolCall
 from ..evidence import Gatherer
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ class LiveTools:
 
     def __call__(self, event: ToolEvent) -> str | None:
         """Return the result that the model would get now; None for a call that is not repeated."""
-        agent = self._agent
+        setup = self._agent.setup
         if event.by:
             return self._looked_at(event)
-        known = {tool.name for tool in agent.tools}
+        known = {tool.name for tool in setup.tools}
         if event.decision != "allowed" or event.effect != "read" or event.name not in known:
             return None
         if self._executor is None or self._executor[0] != event.turn:  # repeats count by question
-            executor = ToolExecutor(agent.tools, agent.policy, agent.results, CancellationToken())
+            executor = ToolExecutor(setup.tools, setup.policy, setup.results, CancellationToken())
             self._executor = event.turn, executor
         call = ToolCall(event.name, event.arguments, id=event.call_id)
         return self._executor[1].run(call).result
@@ -57,8 +57,9 @@ class LiveTools:
     def _looked_at(self, event: ToolEvent) -> str:
         """Return what the harness would find now."""
         if self._gatherer is None:
-            assert self._agent.files is not None, "it has a folder"
-            self._gatherer = Gatherer(self._agent.files, self._agent.policy, background=False)
+            setup = self._agent.setup
+            assert setup.files is not None, "it has a folder"
+            self._gatherer = Gatherer(setup.files, setup.policy, background=False)
         try:
             return self._gatherer.rerun(event.name, event.arguments)
         except ToolError as error:

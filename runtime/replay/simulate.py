@@ -242,7 +242,7 @@ def settings(
     """
     model, was = engine.model, header.model
     machine = machine or engine.machine
-    return _different(
+    pairs = (
         ("model", was.name, model.name),
         ("quant", was.quant, model.quant),
         ("parameters", was.parameters, model.parameters),
@@ -252,7 +252,4 @@ def settings(
         ("threads", header.threads, machine.threads),
         ("kv", header.kv, engine.kv),
     )
-
-
-def _different(*found: tuple[str, object, object]) -> list[tuple[str, object, object]]:
-    return [(name, was, now) for name, was, now in found if was and was != now]
+    return [(name, before, now) for name, before, now in pairs if before and before != now]

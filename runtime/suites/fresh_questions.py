@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..conversation.toolcalls import ToolCall
+from ..conversation.formats.toolcalls import ToolCall
 from .suite_files import Folder, Turn
 from .verdict import accept
 

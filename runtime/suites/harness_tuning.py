@@ -27,6 +27,7 @@ from ...tools.groups import make_group
 from ..agent.agent import Agent
 from ..agent.harness.defaults import DEFAULTS
 from ..agent.harness.tuned import Tuned
+from ..agent.local_conversation import LocalConversation
 from ..agent.prefix_reuse import common_prefix
 from ..agent.run_metadata import versions
 from ..engine.sampling.settings import Sampling
@@ -142,9 +143,10 @@ class HarnessTuner:
         for one in ranking:
             agent = self._agent(one.change, question, root)
             try:
-                ids = next_prompt(agent, question.turn.ask).ids
-                begins = f"{agent.config.system}{agent.tools.schemas()}"
-                render = agent.chat.form.render
+                setup, ids = agent.setup, next_prompt(agent, question.turn.ask).ids
+                assert isinstance(setup.conversation, LocalConversation), "its engine is local"
+                begins = f"{setup.config.system}{setup.tools.schemas()}"
+                render = setup.conversation.chat.form.render
             finally:
                 let_go(agent)
             texts = [text if isinstance(text, str) else render([text]) for text in question.texts]

@@ -12,6 +12,7 @@ from triplepoint.runtime.agent.events import (
     AgentEvent,
     RunFinished,
 )
+from triplepoint.runtime.agent.local_conversation import LocalConversation
 from triplepoint.runtime.agent.result import RunResult
 from triplepoint.runtime.remote.engine import RemoteEngine
 
@@ -31,6 +32,13 @@ def run_all(agent: Agent, task: str) -> tuple[list[AgentEvent], RunResult]:
     events = list(agent.stream(task))
     assert isinstance(events[-1], RunFinished)
     return events, events[-1].result
+
+
+def conversation_of(agent: Agent[Any]) -> LocalConversation:
+    """The conversation of an agent on a local engine."""
+    conversation = agent.setup.conversation
+    assert isinstance(conversation, LocalConversation)
+    return conversation
 
 
 def agent_on(url: str, folder: Path, **more: Any) -> Agent:

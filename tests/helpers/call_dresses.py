@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from triplepoint.runtime.conversation.call_dress import DressWatch
-from triplepoint.runtime.conversation.toolcalls import ToolCall, Tools
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall, Tools
 from triplepoint.tools import ToolSet, tool
 
 

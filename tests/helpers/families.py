@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from triplepoint.runtime.conversation.formats import FORMATS
-from triplepoint.runtime.conversation.toolcalls import ToolCall
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 
 TEMPLATES = Path(__file__).parent / "families"
 IM_END = "<|im_end|>"

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall, ToolFormat
 from triplepoint.runtime.conversation.grammar import TurnConstraint
 from triplepoint.runtime.conversation.reply import Reply, ReplyReader
-from triplepoint.runtime.conversation.toolcalls import ToolCall, ToolFormat
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 END = "<|im_end|>"

@@ -72,4 +72,4 @@ def Scoring(engine: Any, replies: list[Any]) -> Any:
                         rows[at, right[at]] = _SURE
             return rows
 
-    return Session(engine.tokenizer, replies, engine.context)
+    return Session(engine.tokenizer, replies, engine.context, engine.core)

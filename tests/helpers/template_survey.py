@@ -11,9 +11,9 @@ from typing import Any
 from triplepoint.errors import TemplateError
 from triplepoint.runtime.conversation.chat import Chat, Message
 from triplepoint.runtime.conversation.formats import format_of
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.proof import written_by
 from triplepoint.runtime.conversation.template import ChatTemplate
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 USER = {"role": "user", "content": "What <says> \"it\" & 'that', é?"}

@@ -131,6 +131,22 @@ def allowed(mask: Mask | None, n_vocab: int) -> np.ndarray[Any, np.dtype[np.bool
     return np.unpackbits(mask.view(np.uint8), bitorder="little")[:n_vocab].astype(np.bool_)
 
 
+class ScriptedCore:
+    """What the header of a trace asks of an engine's core: a regime map with one bound."""
+
+    def __init__(self) -> None:
+        self.drafting = SimpleNamespace(settings=SpeculativeConfig())
+        bound = SimpleNamespace(seen=SimpleNamespace(bound="dispatch"))
+        calibration = SimpleNamespace(name="scripted", estimate=lambda *_: bound)
+        self.plans = SimpleNamespace(decode=None, prefill=None)
+        self.loaded = SimpleNamespace(
+            sampling_notes=[],
+            cost=SimpleNamespace(kv_bytes=0, state_bytes=0, experts=0, experts_used=0),
+            tuning=SimpleNamespace(describe=dict),
+            calibration=calibration,
+        )
+
+
 class ScriptedSequence:
     """The settings that callers make, and accounts of no passes."""
 
@@ -141,6 +157,7 @@ class ScriptedSequence:
         self.drafting = SimpleNamespace(settings=SpeculativeConfig(), sources=[])
         self.metrics = self
         self.cache = SimpleNamespace(state=None)
+        self.core, self.max_tokens = session.core, 1
 
     def warmup(self) -> None:
         """There is nothing to build."""
@@ -160,7 +177,10 @@ class ScriptedSequence:
 class ScriptedSession:
     """The session API over a list of replies; nothing is computed."""
 
-    def __init__(self, tokenizer: Tokenizer, replies: list[Any], context: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, replies: list[Any], context: int, core: ScriptedCore
+    ) -> None:
+        self.core = core
         self.tokens: list[int] = []
         self.n_cached = 0
         self.context = context
@@ -225,6 +245,11 @@ class ScriptedSession:
         finally:
             self.last_phase = self._phase("decode", purpose, sampled, before)
 
+    @property
+    def logits(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """All alike: nothing is computed."""
+        return np.zeros(self._tokenizer.n_vocab, np.float32)
+
     def truncate(self, n: int) -> None:
         """Forget everything from position n on."""
         del self.tokens[n:]
@@ -232,7 +257,7 @@ class ScriptedSession:
 
     def fork(self, n: int | None = None) -> ScriptedSession:
         """Another one that goes on from here, with the same replies to come."""
-        other = ScriptedSession(self._tokenizer, self._replies, self.context)
+        other = ScriptedSession(self._tokenizer, self._replies, self.context, self.core)
         other.tokens = self.tokens[:n]
         other.n_cached = min(self.n_cached, len(other.tokens))
         return other
@@ -283,15 +308,13 @@ class ScriptedEngine:
         )
         self.target, self.threads, self.kv = "none", 1, "f32"
         self.sampling = Sampling()
-        self.core = SimpleNamespace(drafting=SimpleNamespace(settings=SpeculativeConfig()))
-        self.loaded = SimpleNamespace(
-            sampling_notes=[], cost=None, tuning=SimpleNamespace(describe=dict)
-        )
+        self.core = ScriptedCore()
+        self.loaded = self.core.loaded
         self.machine = SimpleNamespace(cpu="none", cores=1, as_dict=dict)
 
     def session(self, context: int | None = None) -> ScriptedSession:
         """A fresh session."""
-        return ScriptedSession(self.tokenizer, self.replies, context or self.context)
+        return ScriptedSession(self.tokenizer, self.replies, context or self.context, self.core)
 
 
 MakeEngine = Callable[..., Any]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...evidence.question import read
+from ...evidence.languages import DID
 from .policy import Context, Decision, Policy
 
 if TYPE_CHECKING:
@@ -27,25 +27,14 @@ NOT_CALLED = (
     "That call was only shown, so it is not done yet. Make the call now, or say why it cannot be "
     "done."
 )
-_DID = (
-    r"(?:wrote|written|saved|created|deleted|removed|updated|changed|renamed|moved|edited|added"
-    r"|replaced|modified|appended|fixed)"
-)
-_GETAN = (
-    r"(?:geschrieben|gespeichert|erstellt|angelegt|gelöscht|entfernt|geändert|aktualisiert"
-    r"|umbenannt|verschoben|hinzugefügt|ersetzt)"
-)
-_HECHO = (
-    r"(?:escrito|guardado|creado|eliminado|borrado|actualizado|cambiado|modificado|añadido"
-    r"|renombrado|movido)"
-)
+_DID, _GETAN, _HECHO, _WRITTEN = (f"(?:{DID[one]})" for one in ("en", "de", "es", "zh"))
 _CLAIM = re.compile(
     rf"\bI(?:['’]ve| have)?(?: now| just| also| successfully)* {_DID}\b|\bsuccessfully {_DID}\b"
     rf"|\b(?:file|folder|changes?) (?:(?:[^.\n]|\.\S){{1,60}} )?ha(?:s|ve) been {_DID}\b"
     rf"|\bich habe (?:(?!nicht|nichts|kein)[^.\n]){{0,80}}\b{_GETAN}\b|\berfolgreich {_GETAN}\b"
     rf"|\b(?:datei|ordner|änderung(?:en)?)\b(?:[^.\n]|\.\S){{0,60}}? wurden? (?:jetzt )?{_GETAN}\b"
     rf"|\b(?<!no )he (?:\w+ )?{_HECHO}\b|\barchivo\b(?:[^.\n]|\.\S){{0,60}}? ha sido {_HECHO}\b"
-    r"|(?:我|已经?|成功)(?:已经?)?(?:成功)?(?:写入|保存|创建|删除|更新|修改|添加|重命名|替换)了?",
+    rf"|(?:我|已经?|成功)(?:已经?)?(?:成功)?{_WRITTEN}了?",
     re.IGNORECASE,
 )
 
@@ -62,7 +51,7 @@ class Claims(Policy):
         acting = {tool.name for tool in context.tools if tool.effect != "read"}
         if not acting or self._turn == context.turn or reply.repeated or reply.cut_call is not None:
             return None
-        shown = _shows(reply.answer, acting) and not read(context.question).asks
+        shown = _shows(reply.answer, acting) and not context.parsed.asks
         if not (shown or _CLAIM.search(reply.answer)) or _acted(context.messages, acting):
             return None
         self._turn = context.turn

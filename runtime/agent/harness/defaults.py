@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ....arguments import check_switch, check_whole
 from ....errors import SettingError
-from ..config import is_bare
 from .merged import Harness
 from .policy import Policy
 
@@ -30,9 +29,14 @@ DEFAULTS: dict[str, object] = {
 }
 """Settings of the harness, as `--harness KEY=VALUE` and `Agent(harness={…})` take them."""
 
-_LEAST = {"evidence_tokens": 64}
+_MINIMUM = {"evidence_tokens": 64}
 
 Given = bool | Mapping[str, object] | Harness | None
+
+
+def is_bare(engine: object) -> bool:
+    """Return whether the model was trained on the bare loop: its file declares answer forms."""
+    return getattr(getattr(engine, "tokenizer", None), "answer_forms", None) is not None
 
 
 def harness_of(given: Given, engine: Engine | RemoteEngine, *, grounded: bool = False) -> Harness:
@@ -96,5 +100,5 @@ def checked(given: object) -> dict[str, Any]:
         if isinstance(DEFAULTS[name], bool):
             check_switch(value, f"harness {name}", SettingError)
         else:
-            check_whole(value, f"harness {name}", SettingError, _LEAST.get(name, 1))
+            check_whole(value, f"harness {name}", SettingError, _MINIMUM.get(name, 1))
     return {**DEFAULTS, **given}

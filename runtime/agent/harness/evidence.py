@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...conversation.formats.toolcalls import ToolCall
 from ...conversation.messages import Message
-from ...conversation.toolcalls import ToolCall
 from ...evidence.gather import Gatherer
-from ...evidence.question import read
 from .policy import Context, Decision, Looked, Policy
 
 if TYPE_CHECKING:
@@ -61,11 +60,12 @@ class EvidenceFirst(Policy):
             return None
         gatherer = self.gatherer(context.files, context.permissions)
         began = time.perf_counter()
-        said = [m.content for m in context.messages if m.role in ("user", "assistant") and not m.by]
+        spoken = ("user", "assistant")
+        earlier = [m.content for m in context.messages if m.role in spoken and not m.by]
         budget = min(self.tokens, context.room() // SHARE)
         found = gatherer.gather(
             context.question,
-            said[-2 * EARLIER :],
+            earlier[-2 * EARLIER :],
             tuple(context.files.attached),
             _read(context.messages),
             budget=budget,
@@ -76,8 +76,8 @@ class EvidenceFirst(Policy):
                 return Decision(calls="none")
             if not all(tool.existing for tool in context.tools):
                 return None
-            told = Message("user", KNOWN.format(question=context.question), by="harness")
-            return Decision(messages=(told,), calls="none")
+            again = Message("user", KNOWN.format(question=context.question), by="harness")
+            return Decision(messages=(again,), calls="none")
         seconds = (time.perf_counter() - began) / max(1, len(found.calls))
         looked = [
             Looked(ToolCall(one.tool, dict(one.arguments)), one.result, seconds)
@@ -85,7 +85,7 @@ class EvidenceFirst(Policy):
         ]
         reads = all(tool.effect == "read" for tool in context.tools)
         again = Message(
-            "user", _told(found, context.question, self.best, reads=reads), by="harness"
+            "user", _rendered(found, context.question, self.best, reads=reads), by="harness"
         )
         # A small model keeps calling where it sees calls. What was found mostly holds the answer,
         # so it answers first; not where it has to act, or nothing was found.
@@ -95,8 +95,11 @@ class EvidenceFirst(Policy):
                 looked=tuple(looked), messages=(again,), calls="none" if enough else None
             )
         # A task that is only described is not done. The evidence is there, so the first call acts.
-        acts = frozenset(tool.name for tool in context.tools if tool.effect != "read")
-        tools = acts - _unfit(context.question) if found.best or found.named else frozenset[str]()
+        # Small models delete a file to change a line: what takes whole files has to be asked for.
+        task = context.parsed
+        fits = {"": True, "moves": task.moves, "removes": task.removes}
+        acts = [one.name for one in context.tools if one.effect != "read" and fits[one.whole_file]]
+        tools = frozenset(acts if found.best or found.named else ())
         return Decision(tuple(looked), (again,), calls="required", tools=tools)
 
     def gatherer(self, files: Workspace, permissions: Permissions) -> Gatherer:
@@ -112,8 +115,8 @@ class EvidenceFirst(Policy):
         )
         if not acted or result.startswith("error:"):
             return None
-        told = Message("user", DONE.format(question=context.question), by="harness")
-        return Decision(messages=(told,))
+        again = Message("user", DONE.format(question=context.question), by="harness")
+        return Decision(messages=(again,))
 
     def close(self) -> None:
         """Close the index."""
@@ -122,23 +125,17 @@ class EvidenceFirst(Policy):
             self._gatherer = None
 
 
-def _unfit(task: str) -> set[str]:
-    """Return tools that do not fit a task: small models delete a file to change a line."""
-    asked = read(task)
-    return {name for name, fits in (("delete", asked.removes), ("move", asked.moves)) if not fits}
-
-
-def _told(found: Evidence, question: str, most: int, *, reads: bool) -> str:
+def _rendered(found: Evidence, question: str, limit: int, *, reads: bool) -> str:
     """Render the evidence that comes right before the answer.
 
-    most: of the best lines. reads: whether the tools only read; else it may be a task.
+    limit: of the best lines. reads: whether the tools only read; else it may be a task.
     """
     parts: list[str] = []
     computed = [*filter(None, [found.files]), *map(_computed, found.reckoned)]
     if computed:
         parts.append("Computed:\n" + "\n".join(computed))
     elif found.best:
-        best = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in found.best[:most])
+        best = "\n".join(f"{one.path}:{one.number}: {one.text}" for one in found.best[:limit])
         parts.append(f"Most relevant lines:\n{best}")
     elif not (found.missing or any(call.tool == "read_file" for call in found.calls)):
         parts.append(NOTHING)
@@ -161,11 +158,11 @@ def _computed(call: Call) -> str:
         return lines[0] if "by" not in given else f"{path}, lines by {given['by']}:\n{call.result}"
     what = str(given["query"]).partition(" FROM t")[2].strip()
     names, *rows = [line.split(" | ") for line in lines if not line.startswith("[")]
-    told = "; ".join(
+    figures = "; ".join(
         ", ".join(f"{name} = {value}" for name, value in zip(names, row, strict=False))
         for row in rows
     )
-    return f"{path} {what}: {told}".replace(" :", ":")
+    return f"{path} {what}: {figures}".replace(" :", ":")
 
 
 def _read(messages: Sequence[Message]) -> list[str]:

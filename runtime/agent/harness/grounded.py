@@ -46,29 +46,28 @@ class Grounded(Policy):
         if reply.repeated or reply.cut_call is not None or (self.looks and not reads):
             return None
         again = self._turn == context.turn
-        asked = reply.answer, context.question, context.messages
-        if again and not checked(*asked, self._cited).stated:
+        given = reply.answer, context.question, context.messages
+        if again and not checked(*given, self._cited).stated:
             return None
-        found = checked(*asked, reads)
+        found = checked(*given, reads)
         if not found.stated:
             return None
-        most = found.best[0].score if found.best else 0
+        top = found.best[0].score if found.best else 0
         if again:
             pairs = zip(found.sources, found.lines, strict=True)
-            right = [
-                one for fact, one in pairs if fact.fact in one.text and one.score >= 0.8 * most
-            ]
+            right = [one for fact, one in pairs if fact.fact in one.text and one.score >= 0.8 * top]
             return Decision(answer=_shown(right) or NOT_FOUND)
-        lines = [one for one in found.best if one.score >= most / 2]
+        lines = [one for one in found.best if one.score >= top / 2]
         # What the second answer may say: these lines, whatever of the question they carry.
         cited = [*lines, *found.lines]
         self._cited = [Read("search", "", f"{o.path}:{o.number}:{o.text}", True) for o in cited]
         self._turn = context.turn
-        said = ", ".join(found.stated)
-        again_text = AGAIN.format(
-            facts=said, lines=_shown(lines) or "none", question=context.question
+        bounce = AGAIN.format(
+            facts=", ".join(found.stated),
+            lines=_shown(lines) or "none",
+            question=context.question,
         )
-        return Decision(bounce=again_text, calls="none")
+        return Decision(bounce=bounce, calls="none")
 
 
 def _shown(lines: Sequence[Line]) -> str:
@@ -80,8 +79,8 @@ def checked(
     answer: str, question: str, messages: Sequence[Message], reads: Sequence[Read]
 ) -> Checked:
     """Check the facts of an answer against what was read."""
-    asked = [one.content for one in messages if one.role == "user" and not one.by]
-    return check(answer, question, reads, [one for one in asked if one != question])
+    users = [one.content for one in messages if one.role == "user" and not one.by]
+    return check(answer, question, reads, [one for one in users if one != question])
 
 
 def reads_of(messages: Sequence[Message], tools: ToolSet) -> list[Read]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from .policy import Context, Decision, Policy
 
 if TYPE_CHECKING:
+    from ...conversation.formats.toolcalls import ToolCall
     from ...conversation.grammar import CallChoice
     from ...conversation.reply import Reply
-    from ...conversation.toolcalls import ToolCall
 
 _STRICTNESS: tuple[CallChoice, ...] = ("auto", "required", "none")
 
@@ -46,25 +46,25 @@ class Harness:
     def before_turn(self, context: Context) -> Decision:
         """Decide for the next reply, with what was decided after the last results."""
         held, self._next = self._next, []
-        return merged([*held, *self._asked(lambda one: one.before_turn(context))])
+        return merged([*held, *self._decisions(lambda one: one.before_turn(context))])
 
     def after_reply(self, context: Context, reply: Reply) -> Decision:
         """Decide about a reply without whole calls; its `calls` apply to the next reply."""
-        found = merged(self._asked(lambda one: one.after_reply(context, reply)))
+        found = merged(self._decisions(lambda one: one.after_reply(context, reply)))
         if found.calls is not None:
             self._next.append(Decision(calls=found.calls))
         return found
 
     def after_result(self, context: Context, call: ToolCall, result: str) -> None:
         """Pass a result to the policies; their decisions apply to the next reply."""
-        self._next += self._asked(lambda one: one.after_result(context, call, result))
+        self._next += self._decisions(lambda one: one.after_result(context, call, result))
 
     def close(self) -> None:
         """Close all policies."""
         for one in self.policies:
             one.close()
 
-    def _asked(self, ask: Callable[[Policy], Decision | None]) -> list[Decision]:
+    def _decisions(self, ask: Callable[[Policy], Decision | None]) -> list[Decision]:
         return [found for one in self.policies if (found := ask(one)) is not None]
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from .policy import Context, Decision, Policy
 
 if TYPE_CHECKING:
+    from ...conversation.formats.toolcalls import ToolCall
     from ...conversation.reply import Reply
-    from ...conversation.toolcalls import ToolCall
 
 
 @dataclass(slots=True)

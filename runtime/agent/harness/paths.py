@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ....tools import Tool
     from .evidence import EvidenceFirst
 
-MOST = 20_000  # paths; of more none is held
-MOST_ASKED = 8  # that the person writes
+MAX_PATHS = 20_000  # paths; of more none is held
+MAX_WRITTEN = 8  # that the person writes
 WALK = 1.0  # seconds that a question waits for the names; without all of them none is held
 EARLIER = 2  # questions whose paths count too
 _PATH = re.compile(r"/|\w\.\w")
@@ -64,15 +64,15 @@ class ExistingPaths(Policy):
             found = {*catalog.files, *(f"{path}/" for path in folders)}
             # What a walk passes over is there, and what is below it is not known.
             found |= {one + "/" * one.endswith("/") for one in over if one == printable(one)}
-            self._written = key, "\n".join(sorted(found) if len(found) <= MOST else ())
+            self._written = key, "\n".join(sorted(found) if len(found) <= MAX_PATHS else ())
         if not (paths := self._written[1]) or not catalog.whole:
             return None
-        asked = [one.content for one in context.messages if one.role == "user" and not one.by]
-        texts, there = (*asked[-EARLIER:], context.question), {*catalog.files, *folders}
+        questions = [one.content for one in context.messages if one.role == "user" and not one.by]
+        texts, there = (*questions[-EARLIER:], context.question), {*catalog.files, *folders}
         also = [name for text in texts for name in written(text) if _PATH.search(name)]
         also = [name for name in dict.fromkeys(also) if name.rstrip("/") not in there]
         names = {"arguments": held, "paths": paths}
-        return Decision(names={"names": names, "also": also[-MOST_ASKED:]})
+        return Decision(names={"names": names, "also": also[-MAX_WRITTEN:]})
 
 
 def _root(tool: Tool[..., object]) -> object:

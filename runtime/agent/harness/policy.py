@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from ....tools import Policy as Permissions
     from ....tools import ToolSet, Workspace
+    from ...conversation.formats.toolcalls import ToolCall
     from ...conversation.grammar import CallChoice
     from ...conversation.messages import Message
     from ...conversation.reply import Reply
-    from ...conversation.toolcalls import ToolCall
+    from ...evidence.question import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,13 @@ class Context:
     """Counts the tokens that the context has left."""
     count: Callable[[str], int]
     """Counts the tokens of a text."""
+
+    @property
+    def parsed(self) -> Question:
+        """Return the question, parsed once for all policies."""
+        from ...evidence.question import parsed  # a run without policies needs none of it
+
+        return parsed(self.question)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,14 +51,14 @@ SHIPPED: dict[str, Tuned] = {}
 def shown(settings: Mapping[str, object]) -> str:
     """Format settings as `--harness` takes them, separated by commas."""
     words = {True: "on", False: "off"}
-    told = [f"{n}={words[v] if isinstance(v, bool) else v}" for n, v in settings.items()]
-    return ", ".join(told) or "default"
+    texts = [f"{n}={words[v] if isinstance(v, bool) else v}" for n, v in settings.items()]
+    return ", ".join(texts) or "default"
 
 
 def tuned_for(digest: str) -> Tuned | None:
     """Return the tuned settings of the file with this SHA-256; None if there are none."""
     try:
-        return Tuned(**json.loads(read_own(place_of(digest))))
+        return Tuned(**json.loads(read_own(path_of(digest))))
     except (OSError, ValueError, TypeError):  # none, damaged, or of another version
         return SHIPPED.get(digest)
 
@@ -69,9 +69,9 @@ def keep(digest: str, found: Tuned) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    write_file(place_of(digest), json.dumps(asdict(found), indent=1))
+    write_file(path_of(digest), json.dumps(asdict(found), indent=1))
 
 
-def place_of(digest: str) -> Path:
+def path_of(digest: str) -> Path:
     """Return the path of the file that stores them."""
     return user_folder("cache") / "harness" / f"{digest}.json"

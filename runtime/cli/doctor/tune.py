@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ....errors import SettingError
-from ...agent.config import is_bare
+from ...agent.harness.defaults import is_bare
 from ...agent.harness.tuned import keep, shown
 from ...suites.harness_tuning import HarnessTuner, Report
 from ..load_engine import choose_model, is_server, load_engine

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..toolcalls import ToolFormat
 from .functionary import Functionary
 from .gemma import FunctionGemma, Gemma, Gemma4
 from .glm import Glm
@@ -25,6 +24,7 @@ from .mistral import Mistral, MistralArgs
 from .olmo3 import Olmo3
 from .phi import Phi
 from .qwen_coder import QwenCoder
+from .toolcalls import ToolFormat
 
 if TYPE_CHECKING:
     from ...tokens.tokenizer import Tokenizer
@@ -72,8 +72,8 @@ def format_for(template: str, tokenizer: Tokenizer) -> ToolFormat:
         return found
     marks = tokenizer.vocabulary.all_markers
     for form in FORMATS.values():
-        tags = [opening.text for opening in form.openings if not opening.kept]
+        tags = [opening.text for opening in form.openings if not opening.in_call]
         headed = form.headers is not None and all(tag in marks for tag in form.headers.tags)
-        if headed or (not form.asked and any(tag in marks for tag in tags)):
+        if headed or (not form.on_request and any(tag in marks for tag in tags)):
             return form
     return FALLBACK

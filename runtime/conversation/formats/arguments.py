@@ -8,8 +8,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from ....errors import GrammarError
-from ..schemas import DEFINITIONS, listed, merged, strict
-from ..toolcalls import Tools
+from .schemas import DEFINITIONS, listed, merged, strict
+from .toolcalls import Tools
 
 _OBJECTS = frozenset(
     [

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 
-from ..toolcalls import (
+from .toolcalls import (
     CallPrefix,
     Tag,
     ToolCall,
@@ -17,7 +16,7 @@ from ..toolcalls import (
     Tools,
     any_of,
     quoted,
-    read_arguments,
+    read_value,
 )
 
 _HEAD = re.compile(r"\s*(?:<function=)?([^>\s]+)>\s*")
@@ -36,7 +35,7 @@ class Functionary(ToolFormat):
     call_head = re.compile(r"(?:^(?!</)|<function=)\s*([^>]+)>\s*(?=\{)")
     example = "<function=NAME><arguments></function>"
     hints = ("</function>",)
-    asked = True
+    on_request = True
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
         rules = [f"calls: {self.many('call', tag(self.opening))}"]
@@ -53,7 +52,7 @@ class Functionary(ToolFormat):
             head = _HEAD.match(body, at)
             if head is None:
                 raise ValueError(f"a tool call must be <function=…>{{…}}, not {body[at:][:60]!r}")
-            arguments, end = read_arguments(body, head.end())
+            arguments, end = read_value(body, head.end())
             done = _END.match(body, end)
             if done is None or not isinstance(arguments, dict):
                 raise ValueError(f"{head[1]}: a tool call must be a JSON object and </function>")
@@ -63,5 +62,4 @@ class Functionary(ToolFormat):
         return calls
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        parts = [(c.name, json.dumps(c.arguments, ensure_ascii=False)) for c in calls]
-        return "".join(f"<function={name}>{arguments}</function>" for name, arguments in parts)
+        return "".join(f"<function={c.name}>{c.json_arguments}</function>" for c in calls)

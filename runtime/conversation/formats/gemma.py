@@ -15,7 +15,10 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import (
+from .arguments import arguments_of, left_out
+from .json_text import JsonText
+from .tagged import text_rules
+from .toolcalls import (
     CallPrefix,
     Tag,
     ToolCall,
@@ -26,9 +29,6 @@ from ..toolcalls import (
     quoted,
     read_json,
 )
-from .arguments import arguments_of, left_out
-from .json_text import JsonText
-from .tagged import text_rules
 from .values import Values
 
 _KEY = re.compile(r'[^:{}\[\],"]+')

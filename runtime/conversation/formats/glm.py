@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ..toolcalls import DECODER, CallPrefix, Tag, ToolCall, Tools, any_of, quoted
 from .tagged import Tagged, json_names, plain, typed
+from .toolcalls import DECODER, CallPrefix, Tag, ToolCall, Tools, any_of, quoted
 
 _NAME = re.compile(r'\s*([^\s<>(){}\[\]:,"]+)\s*')
 _KEY = re.compile(r"\s*<arg_key>([^<\n]+)</arg_key>\s*<arg_value>")
@@ -38,7 +38,7 @@ class Glm(Tagged):
     example = (
         "<tool_call>NAME\n<arg_key>ARGUMENT</arg_key>\n<arg_value>value</arg_value>\n</tool_call>"
     )
-    asked = True
+    on_request = True
     names = re.compile(r"[^<\n]+")
     begun = re.compile(r"<arg_value>")
 

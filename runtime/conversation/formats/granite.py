@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..toolcalls import CallPrefix, ToolCall, written
 from .mistral import Mistral
+from .toolcalls import CallPrefix, ToolCall, written
 
 
 class Granite(Mistral):

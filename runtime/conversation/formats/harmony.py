@@ -11,11 +11,10 @@ template writes the recipient before the channel, which the model may do too.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 
-from ..toolcalls import (
+from .toolcalls import (
     CallPrefix,
     Headers,
     Tag,
@@ -38,8 +37,8 @@ class Harmony(ToolFormat):
 
     name = "harmony"
     openings = (
-        *(CallPrefix(f"<|channel|>{name} to=functions.", kept=True) for name in _CHANNELS),
-        CallPrefix(" to=functions.", kept=True),
+        *(CallPrefix(f"<|channel|>{name} to=functions.", in_call=True) for name in _CHANNELS),
+        CallPrefix(" to=functions.", in_call=True),
     )
     headers = Headers(
         start="<|start|>",
@@ -99,9 +98,6 @@ class Harmony(ToolFormat):
         return [ToolCall(name, arguments, body.strip())]
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        texts = []
-        for call in calls:
-            head = self.example.partition("NAME")
-            arguments = json.dumps(call.arguments, ensure_ascii=False)
-            texts.append(head[0] + call.name + head[2].replace("<arguments>", arguments))
+        before, _, after = self.example.removesuffix("<arguments>").partition("NAME")
+        texts = (f"{before}{call.name}{after}{call.json_arguments}" for call in calls)
         return "<|call|><|start|>assistant".join(texts)

@@ -9,29 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..call_pieces import JSON_HEAD
-from ..toolcalls import (
+from .toolcalls import (
     CallPrefix,
+    JsonFormat,
     Tag,
     ToolCall,
-    ToolFormat,
     Tools,
     any_of,
     call_of,
     heads,
     read_json,
-    within_json_text,
     written,
 )
 
 
-class Hermes(ToolFormat):
+class Hermes(JsonFormat):
     """``<tool_call>`` around a JSON object; several calls are on lines of their own."""
 
     name = "hermes"
     openings = (CallPrefix("<tool_call>"),)
     closing = "</tool_call>"
-    call_head = JSON_HEAD
     reserved = ("<tool_response>", "</tool_response>")
     example = '<tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>'
 
@@ -46,9 +43,6 @@ class Hermes(ToolFormat):
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """Parse the JSON object between the tags."""
         return [call_of(read_json(body), body)]
-
-    def within_text(self, body: str) -> bool:
-        return within_json_text(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         return "\n".join(f"{self.opening}\n{written(c)}\n{self.closing}" for c in calls)

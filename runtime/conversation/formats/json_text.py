@@ -8,36 +8,33 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..call_pieces import JSON_HEAD
-from ..toolcalls import (
+from .toolcalls import (
     MAX_CALLS,
     CallPrefix,
+    JsonFormat,
     Tag,
     ToolCall,
-    ToolFormat,
     Tools,
     any_of,
     calls_of,
     head_texts,
     heads,
     spelled,
-    within_json_text,
     written,
 )
 
 _END = re.compile(r"\n```\s*$")
 
 
-class JsonText(ToolFormat):
+class JsonText(JsonFormat):
     """A line that begins with ``{"name": "`` is a call; more may follow on lines of their own."""
 
     name = "json"
     openings = (
-        CallPrefix('{"name": "', "line", kept=True),
-        CallPrefix('[{"name": "', "line", kept=True),
+        CallPrefix('{"name": "', "line", in_call=True),
+        CallPrefix('[{"name": "', "line", in_call=True),
     )
     example = '{"name": <name>, "arguments": <arguments>}'
-    call_head = JSON_HEAD
 
     def speaks(self, template: str) -> bool:
         """Return False: no template uses this fallback."""
@@ -80,9 +77,6 @@ class JsonText(ToolFormat):
             if len(lines) < 2:
                 raise
             return [call for line in lines for call in calls_of(line)]
-
-    def within_text(self, body: str) -> bool:
-        return within_json_text(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         return "\n".join(map(written, calls))

@@ -13,7 +13,8 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ..toolcalls import (
+from .arguments import arguments_of, left_out
+from .toolcalls import (
     DECODER,
     CallPrefix,
     Tag,
@@ -25,7 +26,6 @@ from ..toolcalls import (
     letters_of,
     quoted,
 )
-from .arguments import arguments_of, left_out
 from .values import Values
 
 _HEAD = re.compile(r"\s*([^\s()\[\],=]+)\(\s*")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..toolcalls import CallPrefix, Tag, ToolCall, Tools, quoted, written
 from .json_text import JsonText
 from .mistral import call_rules
+from .toolcalls import CallPrefix, Tag, ToolCall, Tools, quoted, written
 
 
 class Listed(JsonText):
@@ -44,7 +44,7 @@ class MiniMaxM1(Listed):
     name = "minimax-m1"
     around = ("\n", "\n", "\n")
     example = '<tool_calls>\n{"name": <name>, "arguments": <arguments>}\n</tool_calls>'
-    asked = True
+    on_request = True
 
 
 class Nemotron(Listed):

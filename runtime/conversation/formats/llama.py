@@ -9,9 +9,8 @@ import ast
 import re
 from collections.abc import Sequence
 
-from ..call_pieces import JSON_HEAD
-from ..toolcalls import (
-    DECODER,
+from .call_pieces import JSON_HEAD
+from .toolcalls import (
     CallPrefix,
     Tag,
     ToolCall,
@@ -21,6 +20,7 @@ from ..toolcalls import (
     call_of,
     head_texts,
     heads,
+    read_value,
     spelled,
     written,
 )
@@ -34,8 +34,8 @@ class Llama(ToolFormat):
     name = "llama"
     openings = (
         CallPrefix("<|python_tag|>"),
-        CallPrefix('{"name": "', "turn", kept=True),
-        CallPrefix('{"type": "function", "name": "', "turn", kept=True),
+        CallPrefix('{"name": "', "turn", in_call=True),
+        CallPrefix('{"type": "function", "name": "', "turn", in_call=True),
     )
     example = '{"name": <name>, "parameters": <arguments>}'
     single = True
@@ -65,10 +65,7 @@ class Llama(ToolFormat):
         calls: list[ToolCall] = []
         at, text = 0, body.strip()
         while True:
-            try:
-                data, end = DECODER.raw_decode(text, at)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"the tool call is not JSON: {error}") from None
+            data, end = read_value(text, at, "the tool call is")
             calls.append(call_of(data, text[at:end]))
             rest = text[end:].lstrip()
             if not rest:

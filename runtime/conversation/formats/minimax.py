@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..toolcalls import CallPrefix, Tag, ToolCall, Tools, any_of, quoted
-from .tagged import Tagged, in_a_row, plain, typed
+from .tagged import Tagged, in_a_row, typed
+from .toolcalls import CallPrefix, Tag, ToolCall, Tools, any_of
 
 _INVOKE = re.compile(r'\s*<invoke name="([^"\n]+)">\n?')
 _DONE = re.compile(r"\s*</invoke>\s*")
@@ -29,19 +29,14 @@ class MiniMax(Tagged):
     name = "minimax"
     openings = (CallPrefix("<minimax:tool_call>"),)
     closing = "</minimax:tool_call>"
-    end = "</parameter>\n"
+    head_text, key_text = '<invoke name="{}">\n', '<parameter name="{}">'
+    end, foot = "</parameter>\n", "</invoke>\n"
     begun = re.compile(r'<parameter name="[^"\n]+">')
     names = re.compile(r'[^"\n]+')
     example = (
         '<minimax:tool_call>\n<invoke name="NAME">\n<parameter name="ARGUMENT">value</parameter>\n'
         "</invoke>\n</minimax:tool_call>"
     )
-
-    def head(self, name: str) -> str:
-        return quoted(f'<invoke name="{name}">\n')
-
-    def key(self, name: str, tag: Tag) -> str:
-        return quoted(f'<parameter name="{name}">')
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
         return [
@@ -57,13 +52,7 @@ class MiniMax(Tagged):
         raise ValueError(f'a tool call must be <invoke name="…">…</invoke>, not {body[:60]!r}')
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        lines = [self.opening]
-        for call in calls:
-            lines.append(f'<invoke name="{call.name}">')
-            for key, value in call.arguments.items():
-                lines.append(f'<parameter name="{key}">{plain(value)}</parameter>')
-            lines.append("</invoke>")
-        return "\n".join([*lines, self.closing])
+        return f"{self.opening}\n{''.join(map(self.written, calls))}{self.closing}"
 
 
 def _calls(pattern: re.Pattern[str], body: str, tools: Tools) -> list[ToolCall]:

@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Sequence
 
-from ..call_pieces import JSON_HEAD
-from ..toolcalls import (
+from .call_pieces import JSON_HEAD
+from .toolcalls import (
     CallPrefix,
     Tag,
     ToolCall,
@@ -21,7 +21,7 @@ from ..toolcalls import (
     calls_of,
     heads,
     quoted,
-    read_arguments,
+    read_value,
     written,
 )
 
@@ -64,7 +64,7 @@ class MistralArgs(Mistral):
     )
     example = "[TOOL_CALLS]<name>[ARGS]<arguments>"
     hints = ("[ARGS]",)
-    asked = True
+    on_request = True
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
         rules = [f"calls: {self.many('call', tag(self.opening))}"]
@@ -82,7 +82,7 @@ class MistralArgs(Mistral):
             head, found, rest = body.partition("[ARGS]")
             if not found:
                 raise ValueError(f"a tool call needs [ARGS] after its name, not {body[:60]!r}")
-            arguments, end = read_arguments(rest := rest.lstrip())
+            arguments, end = read_value(rest := rest.lstrip())
             name, _, call_id = head.strip().partition("[CALL_ID]")
             if not name or not isinstance(arguments, dict):
                 raise ValueError(f"{name}: a tool call needs a name and a JSON object")
@@ -93,8 +93,7 @@ class MistralArgs(Mistral):
         return calls
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        parts = [(c.name, json.dumps(c.arguments, ensure_ascii=False)) for c in calls]
-        return "".join(f"{self.opening}{name}[ARGS]{arguments}" for name, arguments in parts)
+        return "".join(f"{self.opening}{c.name}[ARGS]{c.json_arguments}" for c in calls)
 
 
 def call_rules(tools: Tools) -> list[str]:

@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..schemas import DEFINITIONS, HARD, strict
-from ..toolcalls import CallPrefix, ToolCall, Tools, json_rule, quoted
 from .lfm2 import Lfm2
+from .schemas import DEFINITIONS, HARD, strict
+from .toolcalls import CallPrefix, ToolCall, Tools, json_rule, quoted
 from .values import Values
 
 

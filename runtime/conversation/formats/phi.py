@@ -8,29 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..call_pieces import JSON_HEAD
-from ..toolcalls import (
+from .toolcalls import (
     CallPrefix,
+    JsonFormat,
     Tag,
     ToolCall,
-    ToolFormat,
     Tools,
     any_of,
     calls_of,
     heads,
     quoted,
-    within_json_text,
     written,
 )
 
 
-class Phi(ToolFormat):
+class Phi(JsonFormat):
     """A list of calls, or one call, between two tags."""
 
     name = "phi"
-    openings = (CallPrefix("<|tool_call|>"), CallPrefix("functools[", "turn", kept=True))
+    openings = (CallPrefix("<|tool_call|>"), CallPrefix("functools[", "turn", in_call=True))
     closing = "<|/tool_call|>"
-    call_head = JSON_HEAD
     reserved = ("<|tool|>", "<|/tool|>", "<|tool_response|>")
     example = '<|tool_call|>[{"name": <name>, "arguments": <arguments>}]<|/tool_call|>'
 
@@ -50,9 +47,6 @@ class Phi(ToolFormat):
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
         """Parse the calls of the list."""
         return calls_of(body.strip().removeprefix("functools"))
-
-    def within_text(self, body: str) -> bool:
-        return within_json_text(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         return f"{self.opening}[{', '.join(map(written, calls))}]{self.closing}"

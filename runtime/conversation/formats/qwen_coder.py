@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..toolcalls import CallPrefix, Tag, ToolCall, Tools, any_of, quoted
-from .tagged import Tagged, in_a_row, plain, typed
+from .tagged import Tagged, in_a_row, typed
+from .toolcalls import CallPrefix, Tag, ToolCall, Tools, any_of
 
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>\n?(.*?)</function>\s*", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n(.*?)\n</parameter>\n", re.DOTALL)
@@ -36,17 +36,12 @@ class QwenCoder(Tagged):
         "<tool_call>\n<function=NAME>\n<parameter=ARGUMENT>\nvalue\n</parameter>\n</function>\n"
         "</tool_call>"
     )
-    asked = True
-    end = "\n</parameter>\n"
+    on_request = True
+    head_text, key_text = "<function={}>\n", "<parameter={}>\n"
+    end, foot = "\n</parameter>\n", "</function>\n"
     python_words = True
     begun = re.compile(r"<parameter=[^>\n]+>\n")
     names = re.compile(r"[^>\n]+")
-
-    def head(self, name: str) -> str:
-        return quoted(f"<function={name}>\n")
-
-    def key(self, name: str, tag: Tag) -> str:
-        return quoted(f"<parameter={name}>\n")
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
         more = self.many("call", f'"\\n" {tag(self.opening)}')
@@ -68,10 +63,4 @@ class QwenCoder(Tagged):
         raise ValueError(f"{name}: a tool call's parameters are malformed: {inside[:60]!r}")
 
     def render(self, calls: Sequence[ToolCall]) -> str:
-        texts = []
-        for call in calls:
-            lines = [self.opening, f"<function={call.name}>"]
-            for key, value in call.arguments.items():
-                lines += [f"<parameter={key}>", plain(value), "</parameter>"]
-            texts.append("\n".join([*lines, "</function>", self.closing]))
-        return "\n".join(texts)
+        return "\n".join(f"{self.opening}\n{self.written(c)}{self.closing}" for c in calls)

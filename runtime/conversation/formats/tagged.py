@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..schemas import DEFINITIONS, listed, merged, resolved
-from ..toolcalls import Tag, ToolFormat, Tools, json_rule, letters_of, quoted, read_json
 from .arguments import arguments_of, left_out
+from .schemas import DEFINITIONS, listed, merged, resolved
+from .toolcalls import Tag, ToolCall, ToolFormat, Tools, json_rule, letters_of, quoted, read_json
 
 _ANY = letters_of({})
 _WORDS = {"boolean": ("True", "False"), "null": ("None",)}
@@ -21,8 +20,14 @@ _DEEPEST = 8  # choices within choices
 class Tagged(ToolFormat):
     """Text values are unquoted, so that code needs no escapes; other values are JSON."""
 
+    head_text: str
+    """Begins a function's call; its name is put in."""
+    key_text: str
+    """Begins an argument; its name is put in."""
     end: str
     """Ends a value."""
+    foot: str
+    """Ends a function's call."""
     after_end = ""
     """A grammar's expression of what follows that."""
     python_words = False
@@ -43,13 +48,19 @@ class Tagged(ToolFormat):
             at += len(self.end)
         return False
 
-    @abstractmethod
     def head(self, name: str) -> str:
         """Return the expression of the beginning of a function's call."""
+        return quoted(self.head_text.format(name))
 
-    @abstractmethod
     def key(self, name: str, tag: Tag) -> str:
         """Return the expression of the beginning of an argument."""
+        return quoted(self.key_text.format(name))
+
+    def written(self, call: ToolCall) -> str:
+        """Return a call as the model writes it, without the tags around calls."""
+        items = call.arguments.items()
+        arguments = (f"{self.key_text.format(key)}{plain(v)}{self.end}" for key, v in items)
+        return "".join([self.head_text.format(call.name), *arguments, self.foot])
 
     def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterator[str]:
         return left_out(tools, self.names, lenient)

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, ClassVar
 
-from ..schemas import DEFINITIONS, listed, merged
-from ..toolcalls import json_rule, quoted
+from .schemas import DEFINITIONS, listed, merged
+from .toolcalls import json_rule, quoted
 
 
 class Values(ABC):

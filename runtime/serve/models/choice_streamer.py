@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from .events import Call, CallPart, Event, Text, Thought
 
 if TYPE_CHECKING:
+    from ...conversation.formats.toolcalls import ToolCall
     from ...conversation.logprobs import LogprobRecorder, TokenLogprob
     from ...conversation.plain_reader import PlainReader
     from ...conversation.reply import ReplyReader
-    from ...conversation.toolcalls import ToolCall
     from ...tokens.tokenizer import Tokenizer
 
 

@@ -68,7 +68,7 @@ class GenerationRequest:
             required=prompt.required,
             limits=replace(limits, thinking_tokens=prompt.thinking_tokens),
             opened=prompt.opened,
-            said=prompt.prefill,
+            prefill=prompt.prefill,
             ends=engine.tokenizer.stop_ids | (turn.ends or frozenset()),
         )
 

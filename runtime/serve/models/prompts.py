@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import Any
 
 from ....errors import GrammarError
+from ...conversation.caches import LRUCache
 from ...conversation.chat import Chat, Message
 from ...conversation.grammar import CallChoice
-from ...conversation.lru_cache import LRUCache
 from ...conversation.reasoning_spans import NEAR
-from ...conversation.reasoning_tags import told_of
+from ...conversation.reasoning_tags import mentions_thinking
 from ...conversation.requirement import Requirement, grammar_of
 from ...conversation.template import TemplateOmissionError, TemplateRefusalError
 from ...conversation.turn import MISFIT, checks_later
@@ -212,7 +212,7 @@ class Prompts:
         if budget is None and "reasoning_effort" not in chat.variables:
             off = effort in _NO_THINKING and not self.reads("enable_thinking")
             budget = 0 if off else _BUDGETS.get(effort or "")
-        return None if budget == -1 or not told_of(chat.source) else budget
+        return None if budget == -1 or not mentions_thinking(chat.source) else budget
 
     def _again(self, conversation: Conversation, text: str, problem: str) -> Prompt:
         """Return the prompt that asks once more, where an answer does not fit its schema."""
@@ -246,7 +246,7 @@ class Prompts:
     def _chat(self, conversation: Conversation) -> Chat:
         options = dict(conversation.options)
         plain = self._made_chat((), {})
-        thinks = told_of(plain.source)
+        thinks = mentions_thinking(plain.source)
         if conversation.effort is not None:
             options = {**_effort(conversation.effort, plain.variables, thinks), **options}
         for name, value in list(options.items()):

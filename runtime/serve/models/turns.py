@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from ...conversation.chat import Message
-from ...conversation.toolcalls import ToolCall
+from ...conversation.formats.toolcalls import ToolCall
 
 
 class CallIds:

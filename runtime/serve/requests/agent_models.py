@@ -169,9 +169,9 @@ def _agent_request(
         # Before anything is computed: other keys do not find what this one reads.
         session.sequence.namespace = generation.namespace
         if history:
-            own = agent.config.system  # with what its harness adds
+            own = agent.setup.config.system  # with what its harness adds
             first = [Message("system", own)] if own else []
-            agent.conversation.load_history([*first, *history], len(history) // 2)
+            agent.setup.conversation.load_history([*first, *history], len(history) // 2)
         header = run_start(agent.setup, question.content)
         header.config |= in_config(generation.record.request_id)
         agent.trace.write(header)

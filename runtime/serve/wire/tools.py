@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....tools.schema import without
+from ...conversation.formats.toolcalls import is_flat
 from ...conversation.grammar import CallChoice
-from ...conversation.toolcalls import is_flat
 from ..http.api_error import APIError
 from ..settings import Limits
 

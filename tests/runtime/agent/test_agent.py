@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.agents import END, MakeEngine, call, run_all
+from helpers.agents import END, MakeEngine, call, conversation_of, run_all
 
 from triplepoint.errors import (
     AgentError,
     SettingError,
     ToolError,
 )
-from triplepoint.runtime.agent.agent import Agent
+from triplepoint.runtime.agent.agent import MOVED, Agent
 from triplepoint.runtime.agent.events import (
     Notice,
     PhaseFinished,
@@ -54,7 +55,7 @@ def test_calls_tools_until_it_answers(scripted: MakeEngine, folder: Path) -> Non
         ("search", "app.log:2:10:05 ERROR disk full"),
         ("list_dir", "old.log"),
     ]
-    said = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
+    said = conversation_of(agent).grammar.tokenizer.decode(agent.session.tokens, special=True)
     for event in result.trace.tools:
         assert f"<tool_response>\n{event.result}\n</tool_response>" in said
     assert said.startswith(f"<|im_start|>system\n{SYSTEM_PROMPT}\n# Tools\n")
@@ -85,7 +86,7 @@ def test_the_same_conversation_as_one_text(scripted: MakeEngine, folder: Path) -
     agent = Agent(scripted(*FOUR_CALLS), workspace=folder, harness=False, trace=False)
     agent.run("What's the error?")
 
-    tokenizer = agent.grammar.tokenizer
+    tokenizer = conversation_of(agent).grammar.tokenizer
     text = tokenizer.decode(agent.session.tokens, special=True)
 
     assert agent.session.tokens == tokenizer.encode(text, special=True)
@@ -192,7 +193,7 @@ def test_a_conversation_goes_on(scripted: MakeEngine, folder: Path, tmp_path: Pa
     assert [p.turn for p in second.phases] == [2] * 4
     assert [t.answer for t in second.turns] == ["Hello.", "Two."]
     assert sum(isinstance(e, RunStart) for e in Trace.load(tmp_path / "run.jsonl").events) == 1
-    said = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
+    said = conversation_of(agent).grammar.tokenizer.decode(agent.session.tokens, special=True)
     assert said.count("<|im_start|>system") == 1
     assert "Hello.<|im_end|>\n<|im_start|>user\nWhich files?<|im_end|>" in said
 
@@ -353,7 +354,7 @@ def test_notes_are_shown_and_traced(scripted: MakeEngine, make_tokenizer: Any) -
     second, _ = run_all(agent, "Still there?")
 
     notices = [e.message for e in first if isinstance(e, Notice)]
-    assert notices == agent.notes == ["the model file has no chat template; ChatML is used"]
+    assert notices == agent.setup.notes == ["the model file has no chat template; ChatML is used"]
     assert not any(isinstance(e, Notice) for e in second)
     header = agent.trace.header
     assert header is not None
@@ -370,17 +371,37 @@ def test_thinking_is_passed_to_the_template(scripted: MakeEngine) -> None:
     off.run("Hello")
     left.run("Hello")
 
-    assert off.grammar.tokenizer.decode(off.session.tokens).startswith("Hello<think></think>Hi.")
-    assert left.grammar.tokenizer.decode(left.session.tokens).startswith("HelloHi.")
+    assert (
+        conversation_of(off)
+        .grammar.tokenizer.decode(off.session.tokens)
+        .startswith("Hello<think></think>Hi.")
+    )
+    assert (
+        conversation_of(left).grammar.tokenizer.decode(left.session.tokens).startswith("HelloHi.")
+    )
+
+
+def test_an_old_attribute_gives_the_new_place(scripted: MakeEngine) -> None:
+    """What has moved is refused with where it is now; every such place exists."""
+    agent: Any = Agent(scripted(), trace=False)
+
+    with pytest.raises(AttributeError, match=r"it is now Agent\.setup\.harness"):
+        _ = agent.harness
+    with pytest.raises(AttributeError, match=r"it is now Agent\.setup\.on_progress"):
+        agent.on_progress = print
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
+        _ = agent.nonsense
+    for place in MOVED.values():
+        attrgetter(place)(agent)
 
 
 def test_progress_reaches_the_session(scripted: MakeEngine) -> None:
     """The progress callback is handed on."""
     agent = Agent(scripted("Hi." + END), trace=False)
-    agent.on_progress = lambda done, total, rate: None
+    agent.setup.on_progress = lambda done, total, rate: None
     agent.run("Hello")
 
-    assert agent.session.phases.on_progress is agent.on_progress
+    assert agent.session.phases.on_progress is agent.setup.on_progress
 
 
 @pytest.mark.parametrize("name", ["max_steps", "max_tokens"])
@@ -418,11 +439,11 @@ def test_options_of_the_template(scripted: MakeEngine) -> None:
         scripted("Hi." + END), trace=False, chat_template=template, template_options=options
     )
     agent.run("Hello")
-    engine: Any = agent.engine
+    engine: Any = agent.setup.engine
 
     assert engine.tokenizer.decode(agent.session.tokens).startswith("highHello")
-    assert agent.conversation.notes == ["the chat template does not read other"]
-    assert agent.fork().config.options == agent.config.options == options
+    assert agent.setup.conversation.notes == ["the chat template does not read other"]
+    assert agent.fork().setup.config.options == agent.setup.config.options == options
     assert agent.trace.events[0].config["options"] == options  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.agents import END, MakeEngine, call, run_all
+from helpers.agents import END, MakeEngine, call, conversation_of, run_all
 from helpers.families import TEMPLATES
 
 from triplepoint import EditTools, tool
@@ -42,7 +42,7 @@ def test_steps_are_limited(scripted: MakeEngine, folder: Path) -> None:
     assert agent.last_result is not None
     assert agent.last_result.status == "limit"
     assert len(agent.trace.tools) == 2
-    assert len(agent.engine.replies) == 6  # type: ignore[attr-defined]
+    assert len(agent.setup.engine.replies) == 6  # type: ignore[attr-defined]
 
 
 def test_tokens_are_limited(scripted: MakeEngine, folder: Path) -> None:
@@ -249,9 +249,11 @@ def test_ctrl_c_keeps_the_conversation(scripted: MakeEngine, folder: Path) -> No
     end = agent.trace.events[-1]
     assert isinstance(end, RunEnd)
     assert (end.status, end.answer) == ("cancelled", "The disk")
-    assert agent.trace.phases[-1].tokens == len(agent.grammar.tokenizer.encode("The disk"))
+    assert agent.trace.phases[-1].tokens == len(
+        conversation_of(agent).grammar.tokenizer.encode("The disk")
+    )
     assert agent.run("And?").answer == "Full."
-    said = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
+    said = conversation_of(agent).grammar.tokenizer.decode(agent.session.tokens, special=True)
     assert "assistant\nThe disk<|im_end|>\n<|im_start|>user\nAnd?<|im_end|>\n" in said
     assert agent.session.tokens == agent.ledger.ids
 
@@ -271,7 +273,7 @@ def test_a_turn_that_ended_within_its_thought(
         agent.run("What's the error?")
 
     other = Agent(engine, trace=False)
-    other.conversation.load_history(agent.messages)
+    other.setup.conversation.load_history(agent.messages)
 
     other.run("And?")
     assert other.messages[-1].content.startswith("Full.")
@@ -290,7 +292,7 @@ def test_an_interrupt_before_the_first_token(scripted: MakeEngine, folder: Path)
         agent.run("What's the error?")
 
     assert agent.run("And?").answer == "Full."
-    said = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
+    said = conversation_of(agent).grammar.tokenizer.decode(agent.session.tokens, special=True)
     assert said.count("What's the error?") == 1
     assert "<|im_start|>assistant\n<|im_end|>\n<|im_start|>user\nAnd?" in said
 
@@ -335,7 +337,7 @@ def test_a_stream_that_is_left(scripted: MakeEngine, folder: Path, events: int) 
     assert isinstance(end, RunEnd)
     assert end.status == "cancelled"
     assert agent.session.tokens == agent.ledger.ids
-    agent.engine.replies[:] = ["Full." + END]  # type: ignore[attr-defined]
+    agent.setup.engine.replies[:] = ["Full." + END]  # type: ignore[attr-defined]
     assert agent.run("And?").answer == "Full."
 
 
@@ -411,7 +413,7 @@ def test_stopped_while_a_question_is_read(
             agent.run("How are you?")
 
     assert agent.ledger.ids == ids
-    history = agent.conversation.history()
+    history = agent.setup.conversation.history()
     assert all(mark.tokens <= len(history.ids) for mark, _ in history.marks)
     assert agent.run("Still there?").answer == "Yes."
     assert agent.ledger.ids == agent.session.tokens

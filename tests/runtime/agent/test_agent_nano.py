@@ -61,8 +61,8 @@ def test_the_prompt_is_what_the_model_was_trained_on(engine: Engine, folder: Pat
 
 def test_an_answer_by_a_schema_is_not_what_it_was_trained_for(engine: Engine) -> None:
     """A person is told, in place of wondering at the answers."""
-    assert Agent(engine, trace=False).notes == []
-    assert Agent(engine, trace=False, output_type=list[str]).notes == [OWN_FORMS]
+    assert Agent(engine, trace=False).setup.notes == []
+    assert Agent(engine, trace=False, output_type=list[str]).setup.notes == [OWN_FORMS]
 
 
 def test_a_conversation_on_the_real_engine(engine: Engine, folder: Path, tmp_path: Path) -> None:
@@ -181,13 +181,13 @@ def test_a_stop_before_the_first_pass_is_heard(
 ) -> None:
     """A stop while the question is still being rendered ends the run before any pass."""
     agent = Agent(engine, workspace=folder, trace=False)
-    render = agent.conversation.chat.open  # pyright: ignore[reportAttributeAccessIssue]
+    render = agent.setup.conversation.chat.open  # pyright: ignore[reportAttributeAccessIssue]
 
     def stopped_meanwhile(messages: object) -> object:
         agent.stop()
         return render(messages)
 
-    monkeypatch.setattr(agent.conversation.chat, "open", stopped_meanwhile)  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setattr(agent.setup.conversation.chat, "open", stopped_meanwhile)  # pyright: ignore[reportAttributeAccessIssue]
     passes = engine.core.scheduler.passes
     with pytest.raises(PassCancelledError):
         agent.run(QUESTIONS[0])

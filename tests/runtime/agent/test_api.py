@@ -62,7 +62,7 @@ def test_an_answer_of_a_type(scripted: MakeEngine) -> None:
 
     assert result.output == Fault(file="app.log", line=12, severe=True)
     assert result.answer == FAULT
-    assert '"severe"' in agent.config.system
+    assert '"severe"' in agent.setup.config.system
     assert agent.trace.header is not None
     assert agent.trace.header.config["output"]["required"] == ["file", "line", "severe"]
 

@@ -43,7 +43,9 @@ def replies() -> list[str]:
 
 
 def said(agent: Agent) -> str:
-    return agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
+    return agents.conversation_of(agent).grammar.tokenizer.decode(
+        agent.session.tokens, special=True
+    )
 
 
 def test_without_asking_nothing_is_dropped(scripted: MakeEngine, folder: Path) -> None:
@@ -74,7 +76,7 @@ def test_files_in_hand_go_last(scripted: MakeEngine, folder: Path) -> None:
     for missing in range(1, 2000, 40):
         made, dropped = compacted(
             agent.ledger,
-            agent.grammar.tokenizer.encode,
+            agents.conversation_of(agent).grammar.tokenizer.encode,
             len(messages),
             missing,
             files_in_hand(messages),
@@ -115,7 +117,9 @@ def test_when_asked_the_oldest_results_go(scripted: MakeEngine, folder: Path) ->
     assert first.kv_before > 0  # what stands before it was not recomputed
     assert any(isinstance(e, PhaseFinished) and e.phase is first for e in events)
     for span in agent.ledger.spans:  # every message is still whose it was
-        part = agent.grammar.tokenizer.decode(agent.ledger.ids[span.start : span.end])
+        part = agents.conversation_of(agent).grammar.tokenizer.decode(
+            agent.ledger.ids[span.start : span.end]
+        )
         if span.origin == "user" and span.message is not None:
             assert part == agent.messages[span.message].content
 
@@ -195,10 +199,13 @@ def test_what_was_dropped_stays_so_for_another_model(scripted: MakeEngine, folde
         agent.run(f"Read {name}.txt")
     agent.compact()
     spans = [s for s in agent.ledger.spans if s.origin == "dropped"]
-    notes = [agent.grammar.tokenizer.decode(agent.ledger.ids[s.start : s.end]) for s in spans]
+    notes = [
+        agents.conversation_of(agent).grammar.tokenizer.decode(agent.ledger.ids[s.start : s.end])
+        for s in spans
+    ]
 
     other = Agent(engine, workspace=folder, harness=False, trace=False, system="Other words.")
-    other.conversation.load_history(agent.messages)
+    other.setup.conversation.load_history(agent.messages)
     other.run("Well?")
 
     assert [agent.messages[s.message].content for s in spans if s.message] == notes
@@ -240,7 +247,7 @@ def test_a_compaction_that_was_stopped_keeps_the_questions(
             agent.compact()
 
     assert agent.undo() == "Read b.txt"
-    left = agent.grammar.tokenizer.decode(agent.ledger.ids, special=True)
+    left = agents.conversation_of(agent).grammar.tokenizer.decode(agent.ledger.ids, special=True)
     assert left.endswith("Read.<|im_end|>")
     assert "dropped to make room" in left
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.agents import conversation_of
 
 from triplepoint import (
     Agent,
@@ -47,7 +48,7 @@ EDIT = call("edit_file", path="a.txt", old="one", new="two") + END
 def test_a_policy_that_can_ask_nobody_says_so(scripted: MakeEngine, root: Path) -> None:
     """The note at the start has the reason, not only the name of the policy."""
     with Agent(scripted(), tools=EditTools(root), policy=Policy("ask"), trace=False) as agent:
-        (note,) = agent.notes
+        (note,) = agent.setup.notes
 
     assert "the policy is ask and nobody can be asked, so no call of write_file" in note
 
@@ -158,7 +159,7 @@ def test_a_long_result_is_cut_and_read_on(scripted: MakeEngine, root: Path) -> N
     agent.run("Count")
 
     first, more = agent.trace.tools
-    tokenizer = agent.grammar.tokenizer
+    tokenizer = conversation_of(agent).grammar.tokenizer
     for event in (first, more):
         body, note = event.result.rsplit("\n", 1)
         assert len(tokenizer.encode(body)) <= 200
@@ -193,7 +194,7 @@ def test_a_run_ends_when_its_time_is_up(scripted: MakeEngine) -> None:
 
     assert agent.last_result is not None
     assert agent.last_result.status == "limit"
-    agent.config = agent.config.__class__(8, 1024)
+    agent.setup.config = agent.setup.config.__class__(8, 1024)
     assert agent.run("And now?").answer == "Late."
     with pytest.raises(SettingError, match="timeout must be above 0"):
         Agent(engine, timeout=0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from helpers.agents import call
+from helpers.agents import call, conversation_of
 from helpers.families import FAMILIES, Family
 from helpers.odd_tools import SOUND, odd_tools
 from hypothesis import HealthCheck, given, settings
@@ -95,7 +95,7 @@ def test_a_tool_without_a_grammar_is_left_out(
     agent = Agent(engine, tools=listed(SOUND, odd, odd | {"name": "odd2"}), trace=False)
 
     assert agent.tools.names == ["a_look", "read_result"]
-    for note, name in zip(agent.notes, ("a_odd", "a_odd2"), strict=False):
+    for note, name in zip(agent.setup.notes, ("a_odd", "a_odd2"), strict=False):
         assert re.match(f"left out: tool {name}: no grammar can be made from its {problem}", note)
     assert agent.run("Look").answer == "Done."
     assert agent.trace.header is not None
@@ -142,6 +142,8 @@ def test_an_odd_tool_takes_no_other_one_away(
 
     names = [one for one in agent.tools.names if one != "read_result"]
     assert {"a_look", "b_look"} <= {*names} <= {one.name for one in tools}
-    assert len(names) == len(tools) or any("left out: tool a_" in note for note in agent.notes)
-    agent.grammar.check()
-    agent.chat.open([Message("user", "hello")])
+    assert len(names) == len(tools) or any(
+        "left out: tool a_" in note for note in agent.setup.notes
+    )
+    conversation_of(agent).grammar.check()
+    conversation_of(agent).chat.open([Message("user", "hello")])

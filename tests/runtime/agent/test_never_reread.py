@@ -37,7 +37,7 @@ def test_a_turn_of_200_tokens_after_many(tmp_path: Path, before: int) -> None:
     with Engine.load(long_nano(tmp_path / "long.gguf", 24576)) as engine:
         agent = Agent(engine, trace=False, max_tokens=1)
         word = "sensor"
-        each = agent.conversation.count(f" {word}")
+        each = agent.setup.conversation.count(f" {word}")
         list(agent.stream(word + f" {word}" * (before // each)))
         assert len(agent.session.tokens) >= before
         question = word + f" {word}" * (180 // each)
@@ -122,7 +122,7 @@ def test_days_and_folders_are_not_in_the_prefix(
         agent = Agent(scripted(), workspace=root, trace=False)
         tools = ToolSet(FileTools(root)).schemas()
         chat = Chat(tokenizer, tools=tools, now=datetime(2026, 11, day))
-        asked = [Message("system", agent.config.system), Message("user", "What?")]
+        asked = [Message("system", agent.setup.config.system), Message("user", "What?")]
         shares = chat.encode(chat.open(asked), first=True)
         heads.append([ids for segment, ids in shares if segment.origin != "user"])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.agents import END, MakeEngine, call, run_all
+from helpers.agents import END, MakeEngine, call, conversation_of, run_all
 
 from triplepoint import Agent, Engine, Sampling, TextDelta, Trace
 from triplepoint.runtime.engine.sampling.settings import file_sampling
@@ -48,9 +48,11 @@ def test_explicit_before_the_file_before_the_default(scripted: MakeEngine) -> No
     part = Agent(engine, trace=False, sampling=Sampling(top_k=5, seed=1))
     greedy = Agent(engine, trace=False, sampling=Sampling(temperature=0))
 
-    assert plain.notes[0] == "sampling settings from the model file: temperature 0.6, top k 20"
-    assert part.notes[0] == "sampling settings from the model file: temperature 0.6"
-    assert greedy.notes == engine.loaded.sampling_notes
+    assert (
+        plain.setup.notes[0] == "sampling settings from the model file: temperature 0.6, top k 20"
+    )
+    assert part.setup.notes[0] == "sampling settings from the model file: temperature 0.6"
+    assert greedy.setup.notes == engine.loaded.sampling_notes
     used = []
     for agent in (plain, part, greedy):
         agent.run("Hi")
@@ -81,8 +83,8 @@ def test_what_the_makers_recommend(
     template = "{{ messages[-1].content }}<|im_start|>assistant\n{# <think> </think> #}"
     agent = Agent(engine, trace=False, **{"chat_template": template, **more})
 
-    told = [note for note in agent.notes if "the model's makers recommend" in note]
-    assert (agent.conversation.settings()["sampling"]["temperature"], len(told)) == (
+    told = [note for note in agent.setup.notes if "the model's makers recommend" in note]
+    assert (agent.setup.conversation.settings()["sampling"]["temperature"], len(told)) == (
         temperature,
         int(temperature > 0),
     )
@@ -172,7 +174,7 @@ def test_calls_are_sampled_under_the_grammar(scripted: MakeEngine, folder: Path)
     """In a call penalties rest: the constraint says so from the token that opens it."""
     engine = scripted(f"Let me see.{call('read_file', path='app.log')}{END}", f"Full.{END}")
     agent = Agent(engine, workspace=folder, trace=False)
-    constraint = agent.grammar.constraint()
+    constraint = conversation_of(agent).grammar.constraint()
     seen = []
     for token in engine.tokenizer.encode(
         f"Let me see.{call('read_file', path='app.log')}{END}", special=True

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from triplepoint import Agent, Engine, open_session
+from triplepoint import Agent, Engine, open_conversation
 from triplepoint.errors import AgentError
 
 
@@ -25,11 +25,14 @@ def test_a_disk_that_is_full_after_the_conversation(
     with Engine.load("nano", context=2048) as engine:
         agent = Agent(engine, workspace=tmp_path, trace=False)
         agent.run("Which files are here?")
-        with open_session("it", tmp_path / "sessions") as kept, monkeypatch.context() as patched:
+        with (
+            open_conversation("it", tmp_path / "sessions") as kept,
+            monkeypatch.context() as patched,
+        ):
             patched.setattr(os, "replace", full)
             with pytest.raises(AgentError, match=r"it is saved without the KV cache of this turn"):
                 kept.save(agent)
         again = Agent(engine, workspace=tmp_path, trace=False)
-        with open_session("it", tmp_path / "sessions") as kept:
+        with open_conversation("it", tmp_path / "sessions") as kept:
             kept.resume(again)
         assert again.messages == agent.messages

@@ -15,7 +15,7 @@ import pytest
 from triplepoint.errors import AgentError
 from triplepoint.runtime.agent import session_list
 from triplepoint.runtime.agent.session_list import find_session, remove_session
-from triplepoint.runtime.agent.session_store import open_session
+from triplepoint.runtime.agent.session_store import open_conversation
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_removed_while_it_was_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock on a file that is gone keeps nobody out: the session is not had by it."""
-    open_session("it", root).close()
+    open_conversation("it", root).close()
     lock = fcntl.flock
 
     def late(descriptor: int, how: int) -> None:
@@ -34,7 +34,7 @@ def test_removed_while_it_was_opened(root: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(fcntl, "flock", late)
     with pytest.raises(AgentError, match="in use by another process"):
-        open_session("it", root)
+        open_conversation("it", root)
 
 
 def test_one_that_cannot_be_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,36 +57,36 @@ def test_a_file_system_without_locks(root: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", none)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         assert not kept.exists
 
 
 @pytest.mark.slow
 def test_one_process_at_a_time(root: Path) -> None:
     """Who comes second is told; after the first has closed it, it can be had."""
-    code = "import sys; from triplepoint.runtime.agent.session_store import open_session; "
-    code += "open_session('it', sys.argv[1])"
+    code = "import sys; from triplepoint.runtime.agent.session_store import open_conversation; "
+    code += "open_conversation('it', sys.argv[1])"
     command = [sys.executable, "-c", code, str(root)]
-    with open_session("it", root):
+    with open_conversation("it", root):
         with pytest.raises(AgentError, match="in use by another process"):
-            open_session("it", root)
+            open_conversation("it", root)
         other = subprocess.run(command, capture_output=True, text=True, check=False)
         assert "in use by another process" in other.stderr
-        open_session("another", root).close()
+        open_conversation("another", root).close()
     assert subprocess.run(command, check=False).returncode == 0
 
 
 def test_a_closed_one_does_not_go_on(root: Path, tmp_path: Path) -> None:
     """Another process may have it; a folder that was given is named."""
-    kept = open_session("it", root)
+    kept = open_conversation("it", root)
     kept.close()
-    agent: Any = SimpleNamespace(conversation=None, turn=0, messages=[])
+    agent: Any = SimpleNamespace(setup=None, turn=0, messages=[])
     for use in (kept.resume, kept.save):
         with pytest.raises(AgentError, match="was closed; open it again"):
             use(agent)
     (tmp_path / "file").touch()
     with pytest.raises(AgentError, match="give root to use another folder"):
-        open_session("it", tmp_path / "file")
+        open_conversation("it", tmp_path / "file")
 
 
 def test_removed_without_its_lock(tmp_path: Path) -> None:

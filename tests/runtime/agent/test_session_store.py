@@ -19,7 +19,11 @@ from triplepoint.runtime.agent import session_list, session_store
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished
 from triplepoint.runtime.agent.session_list import list_sessions
-from triplepoint.runtime.agent.session_store import SavedSession, last_session, open_session
+from triplepoint.runtime.agent.session_store import (
+    SavedConversation,
+    last_session,
+    open_conversation,
+)
 from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.traces import Trace
@@ -59,7 +63,7 @@ def _kept(engine: Engine, work: Path, root: Path) -> tuple[list[int], str]:
     agent = _agent(engine, work, trace=root.parent / "first.jsonl")
     _ask(agent, FIRST)
     root.parent.mkdir(exist_ok=True)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.save(agent)
     _ask(agent, SECOND)
     agent.close()
@@ -71,7 +75,7 @@ def test_goes_on_as_if_it_had_never_ended(engine: Engine, work: Path, root: Path
     """The same tokens, nothing recomputed, and a trace that can be replayed."""
     ids, answer = _kept(engine, work, root)
     path = root.parent / "run.jsonl"
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         agent = _agent(engine, work, trace=path)
         (line,) = kept.resume(agent)
         assert agent.turn == 1
@@ -100,9 +104,9 @@ def test_what_is_no_text_is_read_back(engine: Engine, work: Path, root: Path) ->
     agent = _agent(engine, odd)
     _ask(agent, "What is in caf\udce9\ud83dx?")
     root.parent.mkdir(exist_ok=True)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.save(agent)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         other = _agent(engine, odd)
         (line,) = kept.resume(other)
 
@@ -116,7 +120,7 @@ def test_undo_after_it_went_on(engine: Engine, work: Path, root: Path) -> None:
     """The question of the process before can be taken back too."""
     _kept(engine, work, root)
     agent = _agent(engine, work)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.resume(agent)
     assert agent.undo() == FIRST
     _ask(agent, FIRST)
@@ -150,7 +154,7 @@ def test_a_damaged_cache_costs_time_and_nothing_else(
     (path,) = (root / "it").glob(file)
     damage(path)
     agent = _agent(engine, work)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         lines = kept.resume(agent)
         events = _ask(agent, SECOND)
         kept.save(agent)
@@ -173,7 +177,7 @@ def test_a_save_that_was_killed_between_its_files(engine: Engine, work: Path, ro
     """A conversation that is newer than its cache: what it has more is read."""
     agent = _agent(engine, work)
     _ask(agent, FIRST)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.save(agent)
         old = (root / "it" / "index.json").read_bytes()
         pages = {path: path.read_bytes() for path in (root / "it").glob("*.kv")}
@@ -183,7 +187,7 @@ def test_a_save_that_was_killed_between_its_files(engine: Engine, work: Path, ro
         for path, data in pages.items():
             path.write_bytes(data)
     again = _agent(engine, work)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.resume(again)
     _ask(agent, "Hello!")
     _ask(again, "Hello!")
@@ -224,7 +228,7 @@ def test_a_damaged_conversation_is_refused(
     path = root / "it" / "conversation.json"
     damage(path)
     agent = _agent(engine, work)
-    with open_session("it", root) as kept, pytest.raises(AgentError, match="cannot continue"):
+    with open_conversation("it", root) as kept, pytest.raises(AgentError, match="cannot continue"):
         kept.resume(agent)
     assert path.exists()
     assert not agent.messages
@@ -237,7 +241,7 @@ def test_a_damaged_conversation_is_refused(
 def test_a_name_is_no_path(root: Path, name: str) -> None:
     """Nothing but plain names; what could lead elsewhere is refused before anything is made."""
     with pytest.raises(AgentError, match="is not a session name"):
-        open_session(name, root)
+        open_conversation(name, root)
     assert not root.exists()
 
 
@@ -248,17 +252,20 @@ def test_not_through_links(engine: Engine, work: Path, root: Path) -> None:
     root.mkdir()
     (root / "it").symlink_to(elsewhere)
     with pytest.raises(AgentError, match="not a folder that you own"):
-        open_session("it", root)
+        open_conversation("it", root)
     (root / "other").mkdir()
     (root / "other" / "lock").symlink_to(elsewhere / "made")
     with pytest.raises(AgentError, match="cannot be opened"):
-        open_session("other", root)
+        open_conversation("other", root)
     assert not list(elsewhere.iterdir())
     _kept(engine, work, root.parent / "real")
     (root / "third").mkdir()
     real = root.parent / "real" / "it" / "conversation.json"
     (root / "third" / "conversation.json").symlink_to(real)
-    with open_session("third", root) as kept, pytest.raises(AgentError, match="cannot be read"):
+    with (
+        open_conversation("third", root) as kept,
+        pytest.raises(AgentError, match="cannot be read"),
+    ):
         kept.resume(_agent(engine, work))
 
 
@@ -280,7 +287,7 @@ def test_with_another_model_or_other_tools(
     agent = Agent(replies, workspace=work, trace=False)
     if change == "system":
         agent = _agent(engine, work, system="Be brief.")
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         (line,) = kept.resume(agent)
         assert line == (
             "session it was saved with "
@@ -302,10 +309,10 @@ def test_the_last_one(engine: Engine, work: Path, root: Path) -> None:
     agent = _agent(engine, work)
     _ask(agent, FIRST)
     for at, name in enumerate(("one", "two", "three")):
-        with open_session(name, root) as kept:
+        with open_conversation(name, root) as kept:
             kept.save(agent)
         os.utime(root / name / "conversation.json", (at, at))
-    open_session("four", root).close()
+    open_conversation("four", root).close()
     assert last_session(root) == "three"
     os.utime(root / "one" / "conversation.json", (9, 9))
     assert last_session(root) == "one"
@@ -318,19 +325,19 @@ def test_the_oldest_caches_make_room(
     agent = _agent(engine, work)
     _ask(agent, FIRST)
     monkeypatch.setattr(session_store, "MAX_BYTES", 2 * agent.session.sequence.cache.page_bytes)
-    held: SavedSession | None = None
+    held: SavedConversation | None = None
     for at, name in enumerate(("oldest", "old", "held", "new")):
-        with open_session(name, root) as kept:
+        with open_conversation(name, root) as kept:
             kept.save(agent)
         os.utime(root / name / "conversation.json", (at, at))
-        held = open_session("held", root) if name == "held" else held
+        held = open_conversation("held", root) if name == "held" else held
     assert held is not None
     left = {folder.name for folder in root.iterdir() if list(folder.glob("*.kv"))}
     held.close()
     assert "oldest" not in left
     assert {"held", "new"} <= left
     again = _agent(engine, work)
-    with open_session("oldest", root) as kept:
+    with open_conversation("oldest", root) as kept:
         assert "is missing" in kept.resume(again)[1]
     _ask(agent, SECOND)
     _ask(again, SECOND)
@@ -343,7 +350,7 @@ def test_a_full_disk_is_told(
     """The error names the session and the place; what was kept before is still whole."""
     ids, _ = _kept(engine, work, root)
     agent = _agent(engine, work)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.resume(agent)
         _ask(agent, SECOND)
 
@@ -355,7 +362,7 @@ def test_a_full_disk_is_told(
             with pytest.raises(AgentError, match=r"could not be saved: .*/it: No space left on"):
                 kept.save(agent)
     again = _agent(engine, work)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         assert len(kept.resume(again)) == 1
     _ask(again, SECOND)
     assert again.ledger.ids == ids
@@ -364,7 +371,7 @@ def test_a_full_disk_is_told(
 def test_only_an_agent_that_has_not_begun(engine: Engine, work: Path, root: Path) -> None:
     """One that was asked already has a past of its own."""
     agent = _agent(engine, work)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.save(agent)
         assert not kept.exists
         _ask(agent, FIRST)
@@ -376,7 +383,7 @@ def test_when_all_was_taken_back(engine: Engine, work: Path, root: Path) -> None
     """An only question that was undone does not come back; an agent without any changes nothing."""
     agent = _agent(engine, work)
     _ask(agent, FIRST)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.save(agent)
         kept.save(_agent(engine, work))
         assert kept.exists
@@ -395,7 +402,7 @@ def test_nothing_is_saved_after_it_was_closed(engine: Engine, work: Path, root: 
     """Another process may have it by then."""
     agent = _agent(engine, work)
     _ask(agent, FIRST)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         pass
 
     with pytest.raises(AgentError, match="session it was closed; open it again"):
@@ -408,7 +415,7 @@ def test_it_shares_as_a_new_one_does(engine: Engine, work: Path, root: Path) -> 
     _kept(engine, work, root)
     agent = _agent(engine, work)
     assert agent.session.sequence.shares
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.resume(agent)
 
     assert agent.session.sequence.shares
@@ -446,7 +453,7 @@ def test_files_that_go_meanwhile(
     assert one.nbytes == sum(path.stat().st_size for path in there)
     assert not one.problem
 
-    with monkeypatch.context() as patched, open_session("another", root) as kept:
+    with monkeypatch.context() as patched, open_conversation("another", root) as kept:
         patched.setattr(Path, "glob", lambda folder, pattern: iter([*there, gone]))
         kept.save(agent)
 
@@ -461,7 +468,7 @@ def test_states_make_room_too(
     agent = _agent(engine, work)
     _ask(agent, FIRST)
     monkeypatch.setattr(session_store, "MAX_BYTES", 2 * agent.session.sequence.cache.page_bytes)
-    with open_session("another", root) as kept:
+    with open_conversation("another", root) as kept:
         kept.save(agent)
 
     assert not state.exists()
@@ -472,22 +479,22 @@ def test_documents_that_were_attached(engine: Engine, work: Path, root: Path) ->
     """Those that are still there can be read again; of the others it is said that they cannot."""
     there, gone = root.parent / "there.log", root.parent / "gone.log"
     agent = _agent(engine, work)
-    assert agent.files is not None
+    assert agent.setup.files is not None
     for path in (there, gone):
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text("line of it\n")
         with path.open("rb") as file:
-            agent.files.attach(path.name, file, str(path))
+            agent.setup.files.attach(path.name, file, str(path))
     _ask(agent, FIRST)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.save(agent)
     gone.unlink()
 
     other = _agent(engine, work)
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         notes = kept.resume(other)
-    assert other.files is not None
-    assert other.files.attached == {"there.log": str(there)}
+    assert other.setup.files is not None
+    assert other.setup.files.attached == {"there.log": str(there)}
     assert [note for note in notes if "attached" in note] == [
         f"gone.log was attached from {gone}, which can no longer be read; put a copy in "
         f"{work} under that name to make it readable"

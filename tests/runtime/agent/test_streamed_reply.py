@@ -11,7 +11,7 @@ import pytest
 from helpers.agents import agent_on
 from helpers.openai_server import calls, delta, openai_server, text
 
-from triplepoint import EngineError, open_session
+from triplepoint import EngineError, open_conversation
 from triplepoint.runtime.agent.streamed_reply import StreamedReply
 
 READ = '{"path": "a.txt"}'
@@ -206,7 +206,7 @@ def test_arguments_that_are_nested_deeply(folder: Path, tmp_path: Path) -> None:
     with openai_server(calls(("list_dir", deep)), text("Ok.")) as server:
         agent = agent_on(server.url, folder, repetition_stop=False)
         agent.run("What is here?")
-    with open_session("deep", tmp_path) as session:
+    with open_conversation("deep", tmp_path) as session:
         session.save(agent)
 
     assert [t.error for t in agent.trace.tools] == [

@@ -127,7 +127,7 @@ def test_names_go_on_in_a_conversation_from_elsewhere(scripted: MakeEngine) -> N
     agent.run("Apples?")
     engine = scripted(call("many", what="pear") + END, "Ok." + END)
     later = Agent(engine, tools=[many], policy="yes", trace=False, result_tokens=300)
-    later.conversation.load_history(agent.messages, agent.turn)
+    later.setup.conversation.load_history(agent.messages, agent.turn)
     later.run("And pears?")
 
     assert _notes(later) == ["r1", "r2"]

@@ -60,7 +60,7 @@ def test_a_run_does_not_wait_for_a_tool_beyond_its_time(scripted: MakeEngine, sl
     assert end.status == "limit"
     slow.go.set()
     assert slow.returned.wait(60)
-    agent.config = agent.config.__class__(8, 1024)
+    agent.setup.config = agent.setup.config.__class__(8, 1024)
     assert agent.run("And now?").answer == "Fine."
     assert len(agent.trace.tools) == 1
 
@@ -117,7 +117,7 @@ def test_what_is_allowed_too_late_does_not_run(scripted: MakeEngine) -> None:
             agent.stop()
             return "yes"
 
-        agent.policy.mode, agent.policy.ask = "ask", ask
+        agent.setup.policy.mode, agent.setup.policy.ask = "ask", ask
         with pytest.raises(error):
             agent.run("Write")
         (event,) = agent.trace.tools

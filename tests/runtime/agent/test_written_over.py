@@ -11,8 +11,8 @@ from helpers.agents import END, MakeEngine, call
 from triplepoint import Agent, EditTools, Engine
 from triplepoint.runtime.agent.harness.merged import Harness
 from triplepoint.runtime.agent.harness.policy import Context, Decision, Looked, Policy
-from triplepoint.runtime.agent.session_store import open_session
-from triplepoint.runtime.conversation.toolcalls import ToolCall
+from triplepoint.runtime.agent.session_store import open_conversation
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 
 READ = call("read_file", path="a.txt") + END
 WRITE = call("write_file", path="a.txt", content="mine\n") + END
@@ -96,12 +96,12 @@ def test_a_fork_and_what_is_undone(scripted: MakeEngine, root: Path) -> None:
 
 def test_a_session_that_continues(scripted: MakeEngine, root: Path, tmp_path: Path) -> None:
     """Saved with the messages."""
-    with Engine.load("nano") as engine, open_session("s", tmp_path / "kept") as kept:
+    with Engine.load("nano") as engine, open_conversation("s", tmp_path / "kept") as kept:
         first = Agent(engine, workspace=root, harness=False, trace=False)
         first.run("What does a.txt say?")
         assert [event.name for event in first.trace.tools] == ["read_file"]
         kept.save(first)
-    with open_session("s", tmp_path / "kept") as kept:
+    with open_conversation("s", tmp_path / "kept") as kept:
         second = _agent(scripted(WRITE, DONE), root)
         kept.resume(second)
         assert _refused(second, root)

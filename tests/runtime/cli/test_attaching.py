@@ -57,8 +57,8 @@ def asked(question: str, agent: Agent) -> str:
 def test_a_file_of_the_folder_is_named(agent: Agent, question: str, expected: str) -> None:
     """By its path in the workspace; what names no file, or is part of a word, is left as it is."""
     assert asked(question, agent) == expected
-    assert agent.files is not None
-    assert not agent.files.attached
+    assert agent.setup.files is not None
+    assert not agent.setup.files.attached
 
 
 def test_a_name_that_looks_the_same(agent: Agent, folder: Path) -> None:
@@ -79,8 +79,8 @@ def test_a_file_elsewhere_is_attached(agent: Agent, folder: Path) -> None:
     )
     with pytest.raises(ToolError, match=r"link that leads out of .*outside\.log; name that file"):
         asked("@link", agent)  # a folder may be anybody's, and so may what its links lead to
-    assert agent.files is not None
-    assert agent.files.attached == {"outside.log": str(path)}
+    assert agent.setup.files is not None
+    assert agent.setup.files.attached == {"outside.log": str(path)}
     (folder / "link").unlink()
     assert sorted(folder.iterdir()) == before
 
@@ -136,9 +136,9 @@ def test_the_model_is_told_the_name(
     pipe(LOG)
 
     assert with_attachments(question, agent, Output(), piped=True) == expected
-    assert agent.files is not None
-    assert agent.files.attached == {"stdin.txt": "standard input"}
-    with agent.files.open("stdin.txt") as file:
+    assert agent.setup.files is not None
+    assert agent.setup.files.attached == {"stdin.txt": "standard input"}
+    with agent.setup.files.open("stdin.txt") as file:
         assert file.read() == LOG.encode()
 
 
@@ -202,8 +202,8 @@ def test_endless_text_ends(
         endless.kill()
 
     assert capsys.readouterr().err == "triplepoint: stdin was cut after 1 MiB\n"
-    assert agent.files is not None
-    assert agent.files.stat("stdin.txt").st_size == (1 << 20) + 1
+    assert agent.setup.files is not None
+    assert agent.setup.files.stat("stdin.txt").st_size == (1 << 20) + 1
 
 
 def test_an_open_pipe_is_waited_for(

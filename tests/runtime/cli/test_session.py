@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from triplepoint.runtime.agent.session_store import open_session
+from triplepoint.runtime.agent.session_store import open_conversation
 from triplepoint.runtime.cli.exit_codes import Exit
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -72,7 +72,7 @@ def test_which_ones_go(triplepoint: Run, kept: Path) -> None:
 @pytest.mark.slow
 def test_one_in_use_or_damaged(triplepoint: Run, kept: Path) -> None:
     """One that another process has stays; one that cannot be read is listed, and can go."""
-    with open_session("first", kept.parent):
+    with open_conversation("first", kept.parent):
         busy = triplepoint("session", "rm", "first", "-y")
     assert busy.returncode == 1
     assert "in use by another process" in busy.stderr

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from triplepoint.runtime.conversation.call_check import fits
-from triplepoint.runtime.conversation.toolcalls import ToolCall
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 SCHEMA = {

@@ -14,8 +14,8 @@ import pytest
 from triplepoint.errors import TemplateError
 from triplepoint.runtime.agent.prompt import SYSTEM_PROMPT
 from triplepoint.runtime.conversation.chat import CHATML, Chat, Message
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.template import ChatTemplate
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.segments import Segment
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import FileTools, ToolSet

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from triplepoint.runtime.conversation.chat import Chat, Message
-from triplepoint.runtime.conversation.toolcalls import ToolCall
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.tokens.segments import Segment
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 

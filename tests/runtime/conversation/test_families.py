@@ -14,9 +14,9 @@ from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import TextDelta, ThinkingDelta, ToolCallStarted
 from triplepoint.runtime.conversation.chat import Chat, Message
 from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.messages import results_in_calls
 from triplepoint.runtime.conversation.template import ChatTemplate
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import ToolSet
 
@@ -68,7 +68,7 @@ def tokenizer_of(family: Family, make_tokenizer: MakeTokenizer) -> Tokenizer:
 
 def text_of(agent: Agent) -> str:
     """The conversation as the session has it."""
-    engine: Any = agent.engine
+    engine: Any = agent.setup.engine
     assert agent.session.tokens == agent.ledger.ids
     return engine.tokenizer.decode(agent.session.tokens, special=True)
 
@@ -112,7 +112,7 @@ def test_a_conversation(agent_of: AgentOf, family: Family) -> None:
     within, before = text_of(agent), list(agent.session.tokens)
     second = agent.run("Sure?")
 
-    assert agent.conversation.notes == []
+    assert agent.setup.conversation.notes == []
     assert {p.constraint for p in agent.trace.phases if p.phase == "decode"} == {family.form}
     assert first is not None
     assert (first.answer, first.thinking) == ("It is full.", thoughts[2])
@@ -167,7 +167,7 @@ def test_a_template_that_knows_no_tools(
     assert '"name": "look"' in text.partition("User: ")[0]
     assert text.count("User: ") == 3
     assert RESULT in text
-    assert "describes tools in an unknown format" in " ".join(agent.conversation.notes)
+    assert "describes tools in an unknown format" in " ".join(agent.setup.conversation.notes)
     assert all(phase.reread_tokens == 0 for phase in agent.trace.phases)
 
 
@@ -388,4 +388,4 @@ def test_an_agent_without_tools(
     assert (first.answer, second.answer) == ("It is.", "Yes.")
     assert first.thinking == ("Hm." if family.thinks else "")
     assert ("Hm." in text_of(agent)) is (family.thinks and family.keeps)
-    assert agent.conversation.notes == []
+    assert agent.setup.conversation.notes == []

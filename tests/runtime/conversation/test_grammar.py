@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from triplepoint.errors import GrammarError, ToolError
 from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.grammar import (
     CallChoice,
     CallGrammar,
@@ -20,7 +21,6 @@ from triplepoint.runtime.conversation.grammar import (
     matcher_tables,
 )
 from triplepoint.runtime.conversation.reply import Reply, ReplyReader
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import Tool, ToolSet, tool
 
@@ -442,4 +442,4 @@ def test_agents_of_one_kind_share_a_grammar(tokenizer: Tokenizer) -> None:
     assert first.allows(rest) == 0
     for n in range(40):
         tables.fresh_matcher(tokenizer, f'start: "{n}"')
-    assert len(tables._prototypes[tokenizer]) == tables._MAX_MATCHERS
+    assert len(tables._prototypes(tokenizer)) == tables._MAX_MATCHERS

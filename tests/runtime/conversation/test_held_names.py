@@ -104,7 +104,7 @@ def test_in_any_dress(tokenizer: Tokenizer, dress: str) -> None:
 @pytest.mark.parametrize("form", ["hermes", "json", "llama", "mistral", "phi", "functionary"])
 def test_in_any_format_of_json(tokenizer: Tokenizer, form: str) -> None:
     """The second call of a turn, too, where there may be several."""
-    from triplepoint.runtime.conversation.toolcalls import ToolCall
+    from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 
     for path, fits in (("app.log", True), ("other.log", False)):
         calls = [ToolCall("read_file", {"path": one}, id="c00000001") for one in ("app.log", path)]

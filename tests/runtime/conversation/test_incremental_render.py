@@ -9,8 +9,8 @@ import pytest
 
 from triplepoint.errors import TemplateError
 from triplepoint.runtime.conversation.chat import CHATML, Chat, Message
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.incremental_render import window
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 TEMPLATES = Path(__file__).parents[4] / "shared" / "reference" / "templates"

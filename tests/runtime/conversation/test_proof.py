@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from triplepoint.runtime.conversation.chat import Chat, Message
 from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall, ToolFormat
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.proof import Written, taken, written_by
 from triplepoint.runtime.conversation.reply import ReplyReader
 from triplepoint.runtime.conversation.template import ChatTemplate
-from triplepoint.runtime.conversation.toolcalls import ToolCall, ToolFormat
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 MakeTokenizer = Callable[..., Tokenizer]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.agents import call
+from helpers.agents import call, conversation_of
 
 from triplepoint.errors import ContextOverflowError, PassCancelledError
 from triplepoint.runtime.agent.agent import Agent
@@ -65,7 +65,7 @@ TURN = (think("I should look.", call("look")), think("So it is full.", "It is fu
 
 def tokenizer_of(agent: Agent) -> Tokenizer:
     """The tokenizer of the agent's own engine."""
-    engine: Any = agent.engine
+    engine: Any = agent.setup.engine
     return engine.tokenizer
 
 
@@ -222,7 +222,7 @@ def test_the_same_as_the_reference(scripted: MakeEngine) -> None:
     agent.run("Sure?")
     called = {"type": "function", "function": {"name": "look", "arguments": {}}}
     messages = [
-        {"role": "system", "content": agent.config.system},
+        {"role": "system", "content": agent.setup.config.system},
         {"role": "user", "content": "What is it?"},
         {"role": "assistant", "reasoning_content": "x", "content": "", "tool_calls": [called]},
         {"role": "tool", "content": "disk full"},
@@ -390,7 +390,7 @@ def test_the_cache_is_as_if_it_had_never_thought(
     def constraint(**_: Any) -> Forced:
         return Forced(engine.tokenizer, script.pop(0))
 
-    monkeypatch.setattr(agent.grammar, "constraint", constraint)
+    monkeypatch.setattr(conversation_of(agent).grammar, "constraint", constraint)
     agent.run("What is it?")
     agent.run("Sure?")
     assert "think" not in text_of(agent)

@@ -160,7 +160,7 @@ def test_it_can_be_turned_off(scripted: MakeEngine, folder: Path) -> None:
         with pytest.raises(LimitReachedError, match="cut after 300 generated tokens"):
             agent.run("What is it?")
         assert not any(phase.finish_reason for phase in agent.trace.phases)
-        assert not agent.fork(trace=False).config.repetition_stop
+        assert not agent.fork(trace=False).setup.config.repetition_stop
 
 
 def test_a_call_is_refused_and_the_model_told_once(scripted: MakeEngine, folder: Path) -> None:

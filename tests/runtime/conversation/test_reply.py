@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.reasoning_tags import Thinking
 from triplepoint.runtime.conversation.reply import Reply, ReplyReader
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 HERMES = FORMATS["hermes"]

@@ -163,10 +163,10 @@ def test_what_was_said_must_fit(scripted: Any) -> None:
     required = Requirement("hermes", output={"const": "yes"}, thinking=Thinking())
     tokenizer = scripted().tokenizer
     said = tokenizer.encode('"y')
-    assert TurnRequest(GREEDY, required, said=said).constraint(tokenizer, said) is not None
+    assert TurnRequest(GREEDY, required, prefill=said).constraint(tokenizer, said) is not None
     wrong = tokenizer.encode('"no')
     with pytest.raises(GrammarError):
-        TurnRequest(GREEDY, required, said=wrong).constraint(tokenizer, wrong)
+        TurnRequest(GREEDY, required, prefill=wrong).constraint(tokenizer, wrong)
 
 
 def test_a_recipe_says_all_that_held_a_decode() -> None:
@@ -179,7 +179,7 @@ def test_a_recipe_says_all_that_held_a_decode() -> None:
         ),
         Limits(None, 3, 1.5, 4, 0, thinking_end="Enough."),
         opened=True,
-        said=[7, 8],
+        prefill=[7, 8],
     )
     recipe = json.loads(json.dumps(full.recipe))
     assert full.required is not None

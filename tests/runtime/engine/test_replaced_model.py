@@ -25,7 +25,7 @@ from triplepoint import Agent, Engine, Trace, replay
 from triplepoint.errors import EngineError, ModelError, ReplayError
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime import models
-from triplepoint.runtime.agent.session_store import open_session
+from triplepoint.runtime.agent.session_store import open_conversation
 from triplepoint.runtime.engine.engine import NANO
 from triplepoint.runtime.engine.kv import spill
 from triplepoint.runtime.engine.passes.runner import LOOK_S
@@ -152,16 +152,16 @@ def test_a_session_that_is_saved_then(
     """The new model does not take over the pages of the old one; the old one does."""
     engine, root = load(path), work.parent / "sessions"
     swap()
-    with open_session("it", root) as kept, Agent(engine, workspace=work, trace=False) as agent:
+    with open_conversation("it", root) as kept, Agent(engine, workspace=work, trace=False) as agent:
         agent.run(QUESTION)
         kept.save(agent)
     other = load(path)
 
-    with open_session("it", root) as kept, Agent(other, workspace=work, trace=False) as agent:
+    with open_conversation("it", root) as kept, Agent(other, workspace=work, trace=False) as agent:
         assert kept.resume(agent) == [
             "session it was saved with another model, so it is read again"
         ]
-    with open_session("it", root) as kept, Agent(engine, workspace=work, trace=False) as agent:
+    with open_conversation("it", root) as kept, Agent(engine, workspace=work, trace=False) as agent:
         (line,) = kept.resume(agent)
         assert line.startswith("session it continues: ")
     with pytest.raises(EngineError, match=r"saved with other settings .model: "):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triplepoint.runtime.evidence.question import FAULT, FAULTS, read
-from triplepoint.runtime.evidence.words import fold
+from triplepoint.runtime.evidence.question import read
 
 
 @pytest.mark.parametrize(
@@ -58,17 +57,6 @@ def test_going_on() -> None:
     full = "Which timeout does the nginx upstream server have in production?"
     assert not read(full, ["Which port does the mail server use?"]).follows
     assert not read("and which host?").follows
-
-
-def test_faults_are_found_fast() -> None:
-    """Each mark of a failure has one of the texts that are looked for."""
-    for mark in (
-        "err: x", "ERROR", "timed out", "time-out", "timeout", "Fehlermeldung", "échec", "FATAL",
-        "Traceback (most", "refused", "ошибка", "失败", "critical", "crit", "abort",
-        "Schwerwiegend",
-    ):  # fmt: skip
-        assert FAULT.search(mark), mark
-        assert any(text in fold(mark) for text in FAULTS), mark
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_texts_are_kept_while_they_are_the_same(tmp_path: Path) -> None:
 
 def test_kept_texts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that were not asked for longest go first."""
-    monkeypatch.setattr(reading, "KEPT", 250)
+    monkeypatch.setattr(reading, "MAX_CACHED", 250)
     for name in "abc":
         (tmp_path / name).write_text(name * 99 + "\n")
     with Workspace(tmp_path) as workspace:

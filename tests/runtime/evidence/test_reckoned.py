@@ -195,7 +195,7 @@ def test_open_tables_are_bounded(gatherer: Gatherer, monkeypatch: pytest.MonkeyP
     tables.get("c.csv")
     assert tables.get("b.csv") is first
 
-    monkeypatch.setattr(reckoned, "KEPT", 12)
+    monkeypatch.setattr(reckoned, "MAX_OPEN", 12)
     tables.get("c.csv")
     with pytest.raises(sqlite3.ProgrammingError):
         first.table.rows("SELECT * FROM t")

@@ -17,7 +17,7 @@ from helpers.trained_small import MODELS, Small, Talk, encoder, talk
 
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished
-from triplepoint.runtime.agent.session_store import open_session
+from triplepoint.runtime.agent.session_store import open_conversation
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.engine.passes.request import Batch, Request
@@ -270,10 +270,10 @@ def test_an_agent_that_goes_on_later(engine: Engine, tmp_path: Path) -> None:
 
     first, later = agent(), agent()
     _asked(first, QUESTIONS[0])
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.save(first)
     _asked(first, QUESTIONS[1])
-    with open_session("it", root) as kept:
+    with open_conversation("it", root) as kept:
         kept.resume(later)
     _asked(later, QUESTIONS[1])
     assert later.ledger.ids == first.ledger.ids

@@ -21,7 +21,7 @@ from triplepoint import (
     TextDelta,
     ThinkingDelta,
     Trace,
-    open_session,
+    open_conversation,
     replay,
 )
 from triplepoint.runtime.agent.events import Notice
@@ -354,10 +354,10 @@ def test_a_kept_session_goes_on_with_its_calls(folder: Path, tmp_path: Path) -> 
     with openai_server(calls(("list_dir", {})), text("One file."), text("Yes.")) as server:
         agent = agent_on(server.url, folder)
         agent.run(QUESTION)
-        with open_session("s", tmp_path) as kept:
+        with open_conversation("s", tmp_path) as kept:
             kept.save(agent)
         other = agent_on(server.url, folder)
-        with open_session("s", tmp_path) as kept:
+        with open_conversation("s", tmp_path) as kept:
             assert len(kept.resume(other)) == 1
         other.run("Sure?")
         before, after = (one["messages"] for one in server.requests[-2:])

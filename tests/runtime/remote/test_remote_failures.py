@@ -20,7 +20,7 @@ from triplepoint import (
     PassCancelledError,
     RemoteEngine,
     SettingError,
-    open_session,
+    open_conversation,
     tool,
 )
 from triplepoint.runtime.agent import remote_conversation as conversation
@@ -352,7 +352,7 @@ def test_nor_is_it_lost_in_a_saved_session(tmp_path: Path) -> None:
         return f"noted {text}"
 
     asks = calls(("note", {"text": "a"}), ("note", {"text": "b"}))
-    with openai_server(asks, text("Fine.")) as server, open_session("it", tmp_path) as kept:
+    with openai_server(asks, text("Fine.")) as server, open_conversation("it", tmp_path) as kept:
         agent = Agent(RemoteEngine(server.url), tools=[note], trace=False)
         with pytest.raises(PassCancelledError):
             agent.run("Note a and b")

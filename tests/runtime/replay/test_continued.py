@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from triplepoint import Agent, Engine, Trace, open_session, replay
+from triplepoint import Agent, Engine, Trace, open_conversation, replay
 from triplepoint.errors import ReplayError
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.tools import FindTools
@@ -30,7 +30,7 @@ def record(engine: Engine, folder: Path, out: Path, redact: tuple[bool, ...]) ->
     for number, (question, hidden) in enumerate(zip(QUESTIONS, redact, strict=True), 1):
         path = out / f"{number}.jsonl"
         agent = Agent(engine, workspace=folder, trace=path, redact=hidden)
-        with open_session("s", out / "kept") as kept, agent:
+        with open_conversation("s", out / "kept") as kept, agent:
             kept.resume(agent)
             agent.run(question)
             kept.save(agent)
@@ -160,7 +160,7 @@ def test_other_tools_and_models_are_told_all_of_it(
 def test_a_session_with_other_tools_goes_on(engine: Engine, folder: Path, tmp_path: Path) -> None:
     """A kept conversation that was read anew, with other tools, goes on from before and after."""
     path = tmp_path / "2.jsonl"
-    with open_session("s", tmp_path / "kept") as kept:
+    with open_conversation("s", tmp_path / "kept") as kept:
         with Agent(engine, workspace=folder, trace=False) as agent:
             agent.run(QUESTIONS[1])
             kept.save(agent)

@@ -100,7 +100,7 @@ def test_each_decode_is_held_to_its_own_recipe(engine: Engine, folder: Path) -> 
     with Agent(engine, workspace=folder, trace=path) as agent:
         for _ in agent.stream(QUESTION):
             pass
-        conversation = agent.conversation
+        conversation = agent.setup.conversation
         assert isinstance(conversation, LocalConversation)
         required = conversation.required
         narrow = replace(required, tools=required.tools[:1], calls="required")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.agents import END, call, run_all
+from helpers.agents import END, call, conversation_of, run_all
 
 from triplepoint import Engine
 from triplepoint.errors import SettingError
@@ -18,9 +18,9 @@ from triplepoint.runtime.agent.harness.defaults import DEFAULTS, harness_of
 from triplepoint.runtime.agent.harness.merged import Harness, merged
 from triplepoint.runtime.agent.harness.no_repeats import NoRepeats
 from triplepoint.runtime.agent.harness.policy import Context, Decision, Looked, Policy
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.messages import Message
 from triplepoint.runtime.conversation.reply import Reply
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.tools import tool
 from triplepoint.traces import Trace
 
@@ -74,7 +74,7 @@ def test_what_the_harness_looks_at_stands_as_results(scripted: MakeEngine, folde
     ]
     origins = {span.origin for span in agent.ledger.spans if span.message is not None}
     assert {"harness", "tool_result", "user"} <= origins
-    tokens = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
+    tokens = conversation_of(agent).grammar.tokenizer.decode(agent.session.tokens, special=True)
     assert tokens.count("Which file?") == 2
     assert tokens.index("app.log") < tokens.index("Again: Which file?")
 

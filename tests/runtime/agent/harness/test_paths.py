@@ -135,11 +135,11 @@ def test_of_too_many_none_is_held(
 ) -> None:
     """Nor where the folder takes too long to walk."""
     other = call("read_file", path="other")
-    monkeypatch.setattr(paths, "MOST", 4)
+    monkeypatch.setattr(paths, "MAX_PATHS", 4)
     assert refused(scripted, folder, other)
-    monkeypatch.setattr(paths, "MOST", 3)
+    monkeypatch.setattr(paths, "MAX_PATHS", 3)
     assert not refused(scripted, folder, other)
-    monkeypatch.setattr(paths, "MOST", 4)
+    monkeypatch.setattr(paths, "MAX_PATHS", 4)
     monkeypatch.setattr(paths, "WALK", -1.0)
     assert not refused(scripted, folder, other)
 

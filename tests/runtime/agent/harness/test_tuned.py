@@ -14,7 +14,7 @@ from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.harness import tuned
 from triplepoint.runtime.agent.harness.defaults import DEFAULTS, harness_of
 from triplepoint.runtime.agent.harness.examples import EXAMPLES, with_examples
-from triplepoint.runtime.agent.harness.tuned import Tuned, keep, place_of, tuned_for
+from triplepoint.runtime.agent.harness.tuned import Tuned, keep, path_of, tuned_for
 
 MakeEngine = Callable[..., Any]
 DIGEST, OTHER = "a" * 64, "b" * 64
@@ -39,7 +39,7 @@ def test_what_is_kept_is_found_again(cache: Path) -> None:
     """By the file's hash alone; whole, for this user alone."""
     keep(DIGEST, FOUND)
     assert [one.name for one in cache.iterdir()] == [f"{DIGEST}.json"]
-    assert place_of(DIGEST).stat().st_mode & 0o077 == 0
+    assert path_of(DIGEST).stat().st_mode & 0o077 == 0
     assert tuned_for(DIGEST) == FOUND
     assert tuned_for(OTHER) is None
     assert tuned_for("") is None
@@ -61,7 +61,7 @@ def test_what_is_shipped_counts_where_nothing_is_kept(monkeypatch: pytest.Monkey
 def test_a_damaged_file_is_none(text: str) -> None:
     """It can be made again."""
     keep(DIGEST, FOUND)
-    place_of(DIGEST).write_text(text)
+    path_of(DIGEST).write_text(text)
     assert tuned_for(DIGEST) is None
 
 
@@ -86,9 +86,9 @@ def test_another_file_does_not_use_it(engine: Any, folder: Path) -> None:
     keep(DIGEST, FOUND)
     engine.model.sha256 = OTHER
     agent = Agent(engine, workspace=folder, trace=False)
-    assert agent.harness.settings == DEFAULTS
-    assert EXAMPLES not in agent.config.system
-    assert not any("tuned" in note for note in agent.notes)
+    assert agent.setup.harness.settings == DEFAULTS
+    assert EXAMPLES not in agent.setup.config.system
+    assert not any("tuned" in note for note in agent.setup.notes)
 
 
 @pytest.mark.parametrize("given", [True, False, {"grounded": True}])
@@ -118,9 +118,9 @@ def test_examples_stand_once_and_need_a_folder(engine: Any, folder: Path) -> Non
     assert with_examples(with_examples("Be brief.")).count(EXAMPLES) == 1
     assert with_examples("") == EXAMPLES
     on = {"examples": True}
-    assert Agent(engine, trace=False, harness=on).config.system == ""
+    assert Agent(engine, trace=False, harness=on).setup.config.system == ""
     again = Agent(engine, workspace=folder, trace=False, harness=on, system=f"Hm.\n\n{EXAMPLES}")
-    assert again.config.system == f"Hm.\n\n{EXAMPLES}"
+    assert again.setup.config.system == f"Hm.\n\n{EXAMPLES}"
 
 
 def test_fewer_best_lines_stand_before_the_question(engine: Any, folder: Path) -> None:

@@ -12,8 +12,8 @@ from helpers.format_checks import END, encode, read, same, take
 
 from triplepoint.errors import GrammarError
 from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall, ToolFormat
 from triplepoint.runtime.conversation.grammar import CallGrammar
-from triplepoint.runtime.conversation.toolcalls import ToolCall, ToolFormat
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 NAMES = ("qwen3-coder", "glm", "minimax", "lfm2", "olmo3", "functiongemma", "gemma4")

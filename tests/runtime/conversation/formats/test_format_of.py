@@ -89,7 +89,7 @@ def test_examples_are_in_the_format() -> None:
         example = example.replace("<arguments>", json.dumps({"a": 1}))
         example = example.replace("NAME", "f").replace("ARGUMENT", "a")
         opening = form.openings[0]
-        body = example if opening.kept else example.partition(opening.text)[2]
+        body = example if opening.in_call else example.partition(opening.text)[2]
         body = body.partition(form.closing)[0] if form.closing else body
         if form.name == "llama":
             body = example

@@ -14,9 +14,9 @@ from pydantic import BaseModel, Field
 
 from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.formats.tagged import Tagged
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall, ToolFormat
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.reply import Reply, ReplyReader
-from triplepoint.runtime.conversation.toolcalls import ToolCall, ToolFormat
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import ToolSet, tool
 
@@ -112,7 +112,7 @@ def turns(form: ToolFormat) -> list[tuple[str, str, list[ToolCall]]]:
     made = [("", form.render([call]), [call]) for call in CALLS]
     if not form.single:
         made.append(("", form.render(CALLS), CALLS))
-    if all(opening.place != "turn" for opening in form.openings):
+    if all(opening.where != "turn" for opening in form.openings):
         before = spoken(form, "I look.", called=True)
         made.append(("I look.", before + form.render(CALLS[:1]), CALLS[:1]))
     return [(text, answer, calls) for answer, text, calls in made]

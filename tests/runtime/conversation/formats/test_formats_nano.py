@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
+from helpers.agents import conversation_of
 from pydantic import Field
 
 from triplepoint import Agent, Engine
@@ -91,7 +92,7 @@ def test_an_agent_in_another_format(engine: Engine, tmp_path: Path, name: str) -
     ) as agent:
         with contextlib.suppress(LimitReachedError):
             agent.run("What's the error in app.log?")
-        assert agent.chat.form.name == name
+        assert conversation_of(agent).chat.form.name == name
         assert agent.session.tokens == agent.ledger.ids
         decodes = [phase for phase in agent.trace.phases if phase.phase == "decode"]
         assert decodes

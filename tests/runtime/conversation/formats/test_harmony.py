@@ -9,9 +9,9 @@ import pytest
 from helpers.format_checks import END, same, take
 
 from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.reply import ReplyReader
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import ToolSet, tool
 

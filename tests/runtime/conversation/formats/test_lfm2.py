@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.proof import taken
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import ToolSet, tool
 

@@ -8,7 +8,7 @@ import pytest
 from helpers.format_checks import same
 
 from triplepoint.runtime.conversation.formats import FORMATS
-from triplepoint.runtime.conversation.toolcalls import ToolCall
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 
 FORM = FORMATS["olmo3"]
 

@@ -11,8 +11,8 @@ import pytest
 from pydantic import Field
 
 from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall, ToolFormat
 from triplepoint.runtime.conversation.grammar import CallGrammar
-from triplepoint.runtime.conversation.toolcalls import ToolCall, ToolFormat
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import ToolSet
 from triplepoint.tools.schema_tool import SchemaTool

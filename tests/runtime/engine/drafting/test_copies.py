@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.grammar import CallGrammar
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.engine.drafting import drafter as drafting
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.drafting.copies import Index, NormalizedSources, without_numbers

@@ -207,7 +207,7 @@ def test_nobody_waits_for_a_neighbor_that_thinks(
 
     agents = [Agent(engine, workspace=tmp_path, trace=False) for _ in range(3)]
     slow = Agent(engine, tools=[read_file], trace=False)
-    conversation = cast("LocalConversation", slow.conversation)
+    conversation = cast("LocalConversation", slow.setup.conversation)
 
     def once(work: Callable[..., Any]) -> Callable[..., Any]:
         def first(*args: Any, **named: Any) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from helpers.serving import Server, events
 
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.messages import Message
 from triplepoint.runtime.conversation.template import TemplateRefusalError
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.serve.http.api_error import APIError, as_api_error
 from triplepoint.runtime.serve.models.prompts import Conversation, Prompts
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...arguments import is_number
-from ...errors import GrammarError
+from ....arguments import is_number
+from ....errors import GrammarError
 
 MAX_INTEGER = 2**53 - 1  # larger ones are not exact in JSON everywhere
 HARD = frozenset({"pattern", "format", "multipleOf", "not", "if", "then", "else", "contains"})

@@ -13,9 +13,11 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
-from ...errors import GrammarError
+from ....errors import GrammarError
+from .call_pieces import JSON_HEAD
 from .schemas import HARD, strict
 
 MAX_CALLS = 16  # in one turn; a model that exceeds that is in a loop
@@ -35,10 +37,6 @@ JSON_STYLE = {
     # No \uXXXX: half of a surrogate pair would be text that no file name or encoder takes.
     "json_allowed_escapes": 'nrbtf\\"',
 }
-
-
-_MAX_RULES = 256  # schemas that are remembered
-_object_rules: dict[str, str] = {}
 
 
 def is_flat(value: Any, levels: int = MAX_LEVELS) -> bool:
@@ -61,6 +59,11 @@ class ToolCall:
     """The identifier, where the model or the agent gave it one."""
 
     @property
+    def json_arguments(self) -> str:
+        """Return the arguments as JSON in the style of the grammar."""
+        return json.dumps(self.arguments, ensure_ascii=False)
+
+    @property
     def key(self) -> str:
         """Return a key that is equal for equal calls."""
         return f"{self.name} {json.dumps(self.arguments, sort_keys=True)}"
@@ -71,9 +74,9 @@ class CallPrefix:
     """A text that opens a call."""
 
     text: str
-    place: Literal["anywhere", "line", "turn"] = "anywhere"
+    where: Literal["anywhere", "line", "turn"] = "anywhere"
     """Where it counts: anywhere, where a line begins, or where the turn begins."""
-    kept: bool = False
+    in_call: bool = False
     """Whether it is the beginning of the call itself rather than a tag before it."""
 
 
@@ -118,7 +121,7 @@ class ToolFormat(ABC):
     """How a call looks, for a template that says nothing of tools."""
     single: bool = False
     """Whether a turn has one call at most."""
-    asked: bool = False
+    on_request: bool = False
     """Whether a template has to ask for it: its tokens are another format's too, or none."""
     call_head: re.Pattern[str] | None = None
     """The text before the arguments of a call, where those are a JSON object; its first group is
@@ -136,7 +139,7 @@ class ToolFormat(ABC):
     @property
     def tags(self) -> tuple[str, ...]:
         """Return the tags that are single tokens in a vocabulary made for this format."""
-        tags = [opening.text for opening in self.openings if not opening.kept]
+        tags = [opening.text for opening in self.openings if not opening.in_call]
         return (*tags, *filter(None, (self.closing,)), *self.inner, *self.reserved)
 
     def speaks(self, template: str) -> bool:
@@ -147,8 +150,8 @@ class ToolFormat(ABC):
         """Return the Lark rules of the text after an opening.
 
         ``calls`` is everything after the first tag; ``kept_0``, ``kept_1`` … what follows the
-        openings of which ``kept`` is true, in their order; ``whole_0``, ``whole_1`` … the same with
-        the openings, cut so that an answer may begin with the same letters (`spelled`).
+        openings that are `in_call`, in their order; ``whole_0``, ``whole_1`` … the same with the
+        openings, cut so that an answer may begin with the same letters (`spelled`).
 
         Args:
             tools: OpenAI-style schemas.
@@ -167,7 +170,8 @@ class ToolFormat(ABC):
         for i, tool in enumerate(tools):
             function = tool["function"]
             schema = function.get("parameters") or {"type": "object"}
-            rules.append(f"arguments_{i}: {_object_rule(schema, function['name'] in lenient)}")
+            rule = _object_rule(json.dumps(schema), function["name"] in lenient)
+            rules.append(f"arguments_{i}: {rule}")
         return rules
 
     def notes(self, tools: Tools, lenient: Container[str] = ()) -> Iterable[str]:
@@ -194,7 +198,7 @@ class ToolFormat(ABC):
         """Parse the calls in the text between the tags.
 
         Args:
-            body: the text between the tags, `kept` openings included.
+            body: the text between the tags, openings that are `in_call` included.
             tools: OpenAI-style schemas, for formats that do not say of what type a value is.
 
         Raises:
@@ -226,24 +230,27 @@ class ToolFormat(ABC):
         return item if self.single else f"{item} ({separator} {item}){{0,{MAX_CALLS - 1}}}"
 
 
-def _object_rule(given: Mapping[str, Any], loose: bool) -> str:
+class JsonFormat(ToolFormat):
+    """Base class of the formats in which calls are JSON objects with a name."""
+
+    call_head = JSON_HEAD
+
+    def within_text(self, body: str) -> bool:
+        return any(not text[1] for text in _JSON_TEXTS.finditer(body))
+
+
+@lru_cache(maxsize=256)
+def _object_rule(given: str, loose: bool) -> str:
     """Return the expression of a JSON object of a schema, cached.
 
     Raises:
         GrammarError: the schema does not describe an object, or none can be made from it.
     """
-    key = repr((given, loose))
-    rule = _object_rules.get(key)
-    if rule is None:
-        schema = strict(given, HARD if loose else ())
-        kinds = schema.get("type", "object")
-        if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
-            raise GrammarError("it does not describe an object")
-        rule = json_rule({**schema, "type": "object"}, loose)
-        if len(_object_rules) >= _MAX_RULES:
-            _object_rules.clear()
-        _object_rules[key] = rule
-    return rule
+    schema = strict(json.loads(given), HARD if loose else ())
+    kinds = schema.get("type", "object")
+    if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+        raise GrammarError("it does not describe an object")
+    return json_rule({**schema, "type": "object"}, loose)
 
 
 def heads(tools: Tools, arguments: str = "arguments", skip: int = 0) -> list[str]:
@@ -355,21 +362,18 @@ def read_json(text: str) -> Any:
         raise ValueError(f"the tool call is not JSON: {error}") from None
 
 
-def read_arguments(text: str, at: int = 0) -> tuple[Any, int]:
+def read_value(
+    text: str, at: int = 0, what: str = "the tool call's arguments are"
+) -> tuple[Any, int]:
     """Parse the JSON value at an index of a text; return it and where it ends.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none; says that `what` is not JSON.
     """
     try:
         return DECODER.raw_decode(text, at)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the tool call's arguments are not JSON: {error}") from None
-
-
-def within_json_text(body: str) -> bool:
-    """Return whether a partial JSON value ends inside a string."""
-    return any(not text[1] for text in _JSON_TEXTS.finditer(body))
+        raise ValueError(f"{what} not JSON: {error}") from None
 
 
 def call_of(data: Any, text: str = "") -> ToolCall:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from triplepoint.errors import GrammarError
 from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.formats.schemas import resolved, strict, without_lookaround
+from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.reasoning_tags import NO_THINKING
-from triplepoint.runtime.conversation.schemas import resolved, strict, without_lookaround
-from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 MakeTokenizer = Callable[..., Tokenizer]

@@ -1,13 +1,34 @@
-"""A bounded, thread-safe cache of computed values."""
+"""Thread-safe caches of computed values."""
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
 
+K = TypeVar("K")
 T = TypeVar("T")
+
+
+def per_object(make: Callable[[K], T]) -> Callable[[K], T]:
+    """Return `make`, cached: its value for an object is computed once, and lives as long as that.
+
+    Others that want one meanwhile wait.
+    """
+    made: WeakKeyDictionary[K, T] = WeakKeyDictionary()
+    lock = threading.Lock()
+
+    @functools.wraps(make)
+    def cached(one: K) -> T:
+        with lock:
+            if one not in made:
+                made[one] = make(one)
+            return made[one]
+
+    return cached
 
 
 class LRUCache(Generic[T]):

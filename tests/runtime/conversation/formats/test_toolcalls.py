@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from triplepoint.runtime.conversation import toolcalls
-from triplepoint.runtime.conversation.formats import FORMATS, Hermes, format_of, register
-from triplepoint.runtime.conversation.schemas import MAX_INTEGER, strict
-from triplepoint.runtime.conversation.toolcalls import CallPrefix, ToolCall, quoted
+from triplepoint.runtime.conversation.formats import FORMATS, Hermes, format_of, register, toolcalls
+from triplepoint.runtime.conversation.formats.schemas import MAX_INTEGER, strict
+from triplepoint.runtime.conversation.formats.toolcalls import CallPrefix, ToolCall, quoted
 
 
 def test_hermes_reads_what_json_dumps_writes() -> None:
