@@ -3,7 +3,7 @@
     pip install '.[fleet]' 'ray[data]'
     python examples/ray_data.py
 
-A batch is asked at once: its rows share the passes of the actor's engine.
+The rows of a batch share the passes of the actor's engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from triplepoint import Agent, Engine, RemoteEngine
 
 
 class Asker:
-    """Answers batches of rows; Ray makes one of it in each actor."""
+    """Answers batches of rows; Ray creates one per actor."""
 
     def __init__(self, model: str) -> None:
         self.engine = Engine.load(model, threads=1)
@@ -29,13 +29,13 @@ class Asker:
         pairs = zip(batch["question"], batch["dir"], strict=True)
         rows = [{"question": question, "dir": folder} for question, folder in pairs]
         results = triplepoint.map_rows(agent, rows, engine=self.engine, to="local:4")
-        results.sort(key=lambda one: one["row"])  # those that were set aside come last
+        results.sort(key=lambda one: one["row"])  # rows that were set aside come last
         batch["answer"] = np.array([one["answer"] for one in results])
         return batch
 
 
 def agent(engine: Engine | RemoteEngine, row: dict[str, Any]) -> Agent:
-    """What answers a row."""
+    """Return the agent for a row."""
     return Agent(engine, workspace=row["dir"])
 
 

@@ -41,11 +41,12 @@ PARAMETERS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("heading", PARAMETERS)
 def test_parameters_are_those_of_the_signature(heading: str) -> None:
     """A table of parameters has all of them, in order."""
+    pages = read("docs/api.md") + read("docs/sampling.md")
     expected = [
         name for name in inspect.signature(PARAMETERS[heading]).parameters if name != "engine"
     ]
 
-    assert [names(row[0])[0] for row in table_of(read("docs/api.md"), heading)] == expected
+    assert [names(row[0])[0] for row in table_of(pages, heading)] == expected
 
 
 def test_events_of_a_stream_are_those_of_the_code() -> None:

@@ -66,7 +66,7 @@ SHIPPED_DATA = {
     "jit/kernels/grids.npz": 12_000,
     "py.typed": 0,
     "runtime/hub/models.toml": 12_000,
-    "runtime/nano/MODEL_CARD.md": 22_000,
+    "runtime/nano/MODEL_CARD.md": 14_000,
     "runtime/nano/nano.gguf": 8_000_000,
     "runtime/nano/template.jinja": 2_000,
     "runtime/planning/prices.toml": 5_000,

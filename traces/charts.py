@@ -228,7 +228,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Lines:
-    """Series over two axes."""
+    """A chart of lines, steps or dots over two axes."""
 
     title: str
     x: str

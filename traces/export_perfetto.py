@@ -29,7 +29,7 @@ _LONGEST_ARGUMENT = 2000
 
 
 def document(traces: Iterable[Trace]) -> Json:
-    """Return the whole file as JSON."""
+    """Convert traces to a JSON document in Chrome's trace event format."""
     runs = [run for trace in traces for run in of_runs(trace)]
     zero = min((run.start for run in runs), default=0)
     events = [event for pid, run in enumerate(runs, 1) for event in _run(pid, run, zero)]

@@ -5,10 +5,10 @@ model provider.
     python examples/eval/inspect_triplepoint.py incident
     python examples/eval/inspect_triplepoint.py arithmetic --model qwen3:4b
 
-``incident`` asks our own agent, with its tools, its grammar and its limits, and scores its answers.
-``arithmetic`` lets Inspect talk to the engine, and call Inspect's own tools through it.
+``incident`` runs our own agent, with its tools, grammar and limits, and scores its answers.
+``arithmetic`` runs Inspect's own tools on our engine.
 
-`inspect eval` looks for the model's provider before it reads this file, so this file is run; from
+`inspect eval` looks for the model's provider before it reads this file, so run this file; from
 Python, import it and call `inspect_ai.eval(…, model="triplepoint/nano")`. Logs are Inspect's, in
 `logs/`: `inspect view` shows them.
 """

@@ -71,7 +71,7 @@ def scales(fmt: str, block: Ptr) -> list[Value]:
 
 
 def halves(fmt: str, packed: Value) -> list[Value]:
-    """Unpack an int32 of `scales` to 2 s + 1: of an activation block or of its halves."""
+    """Unpack an int32 of `scales` to factors 2 s + 1: one per activation block, or per half."""
     low = ((packed & 15) << 1) | 1
     return [low, ((packed >> 4) << 1) | 1] if fmt in PAIRED else [low]
 

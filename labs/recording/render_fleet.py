@@ -14,7 +14,7 @@ from pathlib import Path
 from triplepoint.traces.charts import Lines, Series, side_by_side
 
 DOCS = Path(__file__).parents[2] / "docs"
-WORDS = {"driver": "driver killed, goes on", "node": "node lost"}
+WORDS = {"driver": "driver killed and restarted", "node": "node lost"}
 
 
 def main(timeline: str) -> None:
@@ -32,7 +32,12 @@ def main(timeline: str) -> None:
     marks = [(at, done(at), WORDS[what]) for at, what in events if what in WORDS]
     note = f"{len(rows)} rows, three nodes as processes on one machine; each answered once"
     chart = Lines(
-        "A map that is being killed", "seconds", "rows", series, notes=[note], marks=marks
+        "Rows answered while processes are killed",
+        "seconds",
+        "rows",
+        series,
+        notes=[note],
+        marks=marks,
     )
     (DOCS / "fleet.svg").write_text(side_by_side(chart, width=900))
 

@@ -177,12 +177,12 @@ class Pair:
 
     @property
     def ratios(self) -> list[float]:
-        """The ratio of each repetition to the one after it."""
+        """Ratio of our speed to the peer's best, for each repetition."""
         return [a / b for a, b in zip(self.ours.rates, self.best.rates, strict=True)]
 
     @property
     def ratio_spread(self) -> float:
-        """Standard deviation of these; 0 for a single repetition."""
+        """Standard deviation of `ratios`; 0 for a single repetition."""
         return statistics.stdev(self.ratios) if len(self.ratios) > 1 else 0.0
 
 

@@ -453,7 +453,7 @@ class CallGrammar:
 
 
 class TurnConstraint:
-    """The constraint of one turn of the model (see `Constraint`).
+    """The grammar of one reply of the model: text, thinking and calls (see `Constraint`).
 
     thinking (free) ─► text: free, or watched by a matcher of the turn ─► call: a matcher of calls
                               └─► call in another dress: a matcher of the rest of it ─► text

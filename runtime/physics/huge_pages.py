@@ -62,7 +62,7 @@ class PageGain:
         return self.reading >= FASTER or cheaper
 
     def merged(self, other: PageGain) -> PageGain:
-        """Return the better of each time."""
+        """Merge two measurements: the minimum of each time, the sum of the samples."""
         read, touch = (
             (min(a[0], b[0]), min(a[1], b[1]))
             for a, b in ((self.read_s, other.read_s), (self.touch_s, other.touch_s))

@@ -103,7 +103,7 @@ class RecordedHistory:
     """The messages of a recorded run, by turn and step.
 
     Attributes:
-        history: the conversation that the run went on with; empty for one that began anew.
+        history: the conversation that the run continues; empty without one.
     """
 
     def __init__(self, run: Trace) -> None:
@@ -120,7 +120,7 @@ class RecordedHistory:
         }
 
     def start(self, turn: int, step: int) -> History:
-        """Return the conversation that the run's own steps before this one follow."""
+        """Return the earlier conversation to which a step of the run adds its messages."""
         return self.history if (turn, step) in self._own else self._taken[turn, step][0]
 
     def check(self, turn: int, step: int) -> None:

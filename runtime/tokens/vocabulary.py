@@ -230,7 +230,7 @@ class Vocabulary:
 
     @cached_property
     def mergeable(self) -> dict[str, int]:
-        """Return text → id of the tokens that merges may produce: normal, not refused."""
+        """Map texts that BPE merges may produce to their ids: normal tokens, not refused."""
         ids = dict(zip(self.tokens, range(self.n_vocab), strict=True))
         others = np.flatnonzero(self._types != TokenType.NORMAL).tolist()
         for token in {*others, *self.refused}:

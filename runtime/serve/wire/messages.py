@@ -103,7 +103,7 @@ class CallItem(Lenient):
 
 
 class SpokenMessage(Lenient):
-    """Instructions, or what the user says."""
+    """A message of the system, the developer or the user."""
 
     role: Literal["system", "developer", "user"]
     content: Content

@@ -26,7 +26,7 @@ from ..text_writer import TextWriter
 
 
 class NativeSettings(PromptBody):
-    """What all of llama-server's own formats have."""
+    """Fields common to the requests of llama-server's own formats."""
 
     native = True
 
