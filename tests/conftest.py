@@ -18,6 +18,9 @@ import pytest
 if TYPE_CHECKING:
     from helpers.chromium import Chromium
 
+    from triplepoint import Engine
+    from triplepoint.runtime.tokens.tokenizer import Tokenizer
+
 # With --import-mode=importlib no folder of tests is on the path; `helpers` is imported by many.
 sys.path.insert(0, str(Path(__file__).parent))
 # `labs` lies beside the package, in the checkout alone. Last: the names of our rooms are common.
@@ -123,6 +126,26 @@ def peer() -> str:
             "that has it"
         )
     return python
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The embedded model, loaded once for a module; some modules have an engine of their own."""
+    from triplepoint import Engine
+
+    with Engine.load("nano") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def nano_tokenizer() -> Tokenizer:
+    """The embedded model's, without an engine."""
+    from triplepoint.runtime.engine.engine import NANO
+    from triplepoint.runtime.gguf.open import open_gguf
+    from triplepoint.runtime.tokens.tokenizer import Tokenizer
+
+    with open_gguf(NANO) as file:
+        return Tokenizer.from_gguf(file)
 
 
 @pytest.fixture(scope="session")

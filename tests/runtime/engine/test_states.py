@@ -140,42 +140,32 @@ def test_drafts(engine: Engine) -> None:
     assert np.array_equal(after, before)
 
 
+def _drafted(path: Path, pages: int, states: int, ids: list[int], steps: int) -> int:
+    """How many tokens are drafted where so many pages and states fit, which are never exceeded."""
+    with Engine.load(path, threads=1) as engine:
+        assert engine.loaded.layout.states is not None
+        room = pages * HUGE_PAGE + states * engine.loaded.layout.states.nbytes
+    with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
+        session = engine.session()
+        session.prefill(ids)
+        decoded = session.decode(max_tokens=steps, constraint=FewTokens())
+        used = [engine.loaded.layout.memory.used for _ in decoded]
+        assert session.last_phase is not None
+
+    assert max(used) <= room
+    assert len(used) == steps
+    return session.last_phase.drafted_tokens
+
+
 @pytest.mark.parametrize("states", [1, 2])
 def test_drafts_keep_to_the_budget(path: Path, states: int) -> None:
     """The second state that they take counts; where there can be no room for it, none are made."""
-    with Engine.load(path, threads=1) as engine:
-        assert engine.loaded.layout.states is not None
-        room = HUGE_PAGE + states * engine.loaded.layout.states.nbytes
-    with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
-        session = engine.session()
-        session.prefill(IDS[:9])
-        used = [
-            engine.loaded.layout.memory.used
-            for _ in session.decode(max_tokens=120, constraint=FewTokens())
-        ]
-        assert session.last_phase is not None
-        assert (session.last_phase.drafted_tokens > 0) == (states == 2)
-
-    assert max(used) <= room
-    assert len(used) == 120
+    assert (_drafted(path, 1, states, IDS[:9], 120) > 0) == (states == 2)
 
 
 def test_a_text_goes_on_where_drafts_have_no_room_any_more(path: Path) -> None:
     """The second state is given up for the page that follows."""
-    with Engine.load(path, threads=1) as engine:
-        assert engine.loaded.layout.states is not None
-        room = 2 * HUGE_PAGE + engine.loaded.layout.states.nbytes
-    with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
-        session = engine.session()
-        session.prefill(IDS[:150])
-        used = [
-            engine.loaded.layout.memory.used
-            for _ in session.decode(max_tokens=200, stop=(), constraint=FewTokens())
-        ]
-        assert session.last_phase is not None
-        assert session.last_phase.drafted_tokens > 0
-    assert max(used) <= room
-    assert len(used) == 200
+    assert _drafted(path, 2, 1, IDS[:150], 200) > 0
 
 
 def test_nobody_loses_pages_for_a_draft(path: Path) -> None:
