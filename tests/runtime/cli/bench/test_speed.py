@@ -70,13 +70,11 @@ def test_the_table(triplepoint: Run) -> None:
 @pytest.mark.usefixtures("nano")
 def test_csv_and_json_agree_on_names(triplepoint: Run) -> None:
     """The fields have llama-bench's names; JSON has the samples too."""
-    table = list(
-        csv.DictReader(io.StringIO(triplepoint("bench", *SIZES, "--format", "csv").stdout))
-    )
-    found = json.loads(triplepoint("bench", *SIZES, "--json").stdout)
+    table = list(csv.DictReader(io.StringIO(triplepoint("bench", *FEW, "--format", "csv").stdout)))
+    found = json.loads(triplepoint("bench", *FEW, "--json").stdout)
 
-    assert [row["n_prompt"] for row in table] == ["7", "40", "0", "7", "40", "0"]
-    assert [row["n_gen"] for row in found] == [0, 0, 3, 0, 0, 3]
+    assert [row["n_prompt"] for row in table] == ["7", "0"]
+    assert [row["n_gen"] for row in found] == [0, 3]
     assert set(found[0]) - set(table[0]) == {"samples_ns", "samples_ts", "samples_limit_share"}
     for row in found:
         assert len(row["samples_ns"]) == 2
