@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,6 +65,20 @@ LONG = (
 )
 
 
+# Rooms whose plain tests ask nothing of the CPU, and the files among them that load an engine.
+CPU_BLIND = (
+    *("tools", "traces", "test_docs_reference.py", "test_packaging.py", "test_public_api.py"),
+    *("test_words.py", "runtime/conversation", "runtime/evidence", "runtime/gguf", "runtime/hub"),
+    *("runtime/planning", "runtime/regimes", "runtime/remote", "runtime/tokens"),
+)
+CPU_SEEING = (
+    "runtime/conversation/formats/test_formats_nano.py",
+    "runtime/conversation/test_reasoning_tags.py",
+    "runtime/gguf/test_split.py",
+    "runtime/hub/test_cache.py",
+)
+
+
 def _longest_first(items: list[pytest.Item]) -> None:
     """Whole files, in the order in which the processes are to take them."""
     folder = Path(__file__).parent
@@ -77,11 +91,14 @@ def _longest_first(items: list[pytest.Item]) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Plain `pytest` tests the kernels that this machine runs; those of all other feature sets are
     slow, and CI's. What is exhaustive is not slow, whatever it is about: `-m slow` leaves it out.
+    Plain tests that need not run again for another CPU are `cpu_blind`.
     """
     from triplepoint.jit.targets import TARGETS, CpuTarget, detect
 
     _longest_first(items)
     others = {*TARGETS, *TARGETS.values()} - {detect().name, detect()}
+    here = Path(__file__).parent
+    blind, seeing = ([here / name for name in names] for names in (CPU_BLIND, CPU_SEEING))
     for item in items:
         if item.get_closest_marker("exhaustive"):
             item.own_markers = [mark for mark in item.own_markers if mark.name != "slow"]
@@ -90,6 +107,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = values.params.values() if values is not None else ()
         if any(isinstance(value, str | CpuTarget) and value in others for value in given):
             item.add_marker("slow")
+        in_blind = item.path not in seeing and any(map(item.path.is_relative_to, blind))
+        if in_blind and not item.get_closest_marker("slow"):
+            item.add_marker("cpu_blind")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Hide the CPU from the tests marked `cpu_blind`: in them and in the processes that they start,
+    a look at its features is an error. So they need not run again for each CPU, as CI leaves them
+    out, and give the same whatever CPU a user says that this is.
+    """
+    if not item.get_closest_marker("cpu_blind"):
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRIPLEPOINT_CPU", "hidden from this test")
+        return (yield)
 
 
 @pytest.fixture
