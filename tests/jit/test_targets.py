@@ -21,7 +21,7 @@ from triplepoint.jit.kernels.gemm_k import gemm_k
 from triplepoint.jit.kernels.imatrix_accumulate import square_sums
 from triplepoint.jit.kernels.lm_head import gemm_selected
 from triplepoint.jit.kernels.mamba2 import mamba2
-from triplepoint.jit.kernels.moe import gemm_experts
+from triplepoint.jit.kernels.moe import clamped_glu, gemm_experts, group, route
 from triplepoint.jit.kernels.panels import pack
 from triplepoint.jit.kernels.rope import rope_store
 from triplepoint.jit.targets import (
@@ -274,6 +274,9 @@ UNASKING = ("q5_0", "mxfp4", "q3_k", "q4_k", "iq4_xs", "iq3_s", "iq2_xs", "iq1_m
         *((spec(pack, fmt=fmt), ()) for fmt in UNASKING),
         *((spec(embed, fmt=fmt), ()) for fmt in (*UNASKING, "q8_0", "bf16")),
         (spec(square_sums), ()),
+        (spec(route, experts=60, used=5, gating="sigmoid", corrected=True), ()),
+        (spec(group, experts=60, used=5), ()),
+        (spec(clamped_glu), ()),
         (spec(attention, **HEADS, kv="q8"), (DOT,)),
         (spec(attention, **HEADS, kv="bf16"), (BF16,)),
         (spec(rope_store, **HEADS, kv="bf16", norm=True, rotated=32), (BF16,)),
