@@ -62,6 +62,12 @@ LONG = (
     "runtime/nano/test_accuracy.py",
     "runtime/serve/app/test_openapi.py",
     "runtime/cli/test_regimes.py",
+    "labs/bench/test_commands.py",
+    "runtime/cli/bench/test_speed.py",
+    "labs/nano/test_suite.py",
+    "runtime/physics/test_calibrate.py",
+    "runtime/serve/test_agent_clients.py",
+    "runtime/cli/test_serve.py",
 )
 
 
