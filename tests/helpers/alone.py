@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,12 @@ def read_alone(engine: Engine, ids: list[int]) -> Session:
 def logits_alone(engine: Engine, ids: list[int]) -> np.ndarray:
     """float32 [vocabulary] after `ids`."""
     return read_alone(engine, ids).logits.copy()
+
+
+def remembered(engine: Engine) -> Callable[[list[int]], np.ndarray]:
+    """As `logits_alone`; what was asked before is not computed again."""
+    known = functools.cache(lambda ids: logits_alone(engine, list(ids)))
+    return lambda ids: known(tuple(ids))
 
 
 def decode_alone(engine: Engine, ids: list[int], steps: int, **settings: Any) -> list[int]:

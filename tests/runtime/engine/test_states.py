@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import tiny_models as tiny
+from helpers.alone import remembered
+from helpers.few_tokens import FewTokens
 
 from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
@@ -38,17 +40,8 @@ def engine(path: Path) -> Iterator[Engine]:
 @pytest.fixture(scope="module")
 def expected(path: Path) -> Iterator[Callable[[list[int]], np.ndarray]]:
     """Logits after some tokens, by an engine that does nothing else."""
-    known: dict[tuple[int, ...], np.ndarray] = {}
     with Engine.load(path, threads=2) as engine:
-
-        def logits(ids: list[int]) -> np.ndarray:
-            if tuple(ids) not in known:
-                session = engine.session()
-                session.prefill(ids)
-                known[tuple(ids)] = session.logits.copy()
-            return known[tuple(ids)]
-
-        yield logits
+        yield remembered(engine)
 
 
 Expected = Callable[[list[int]], np.ndarray]
@@ -102,20 +95,6 @@ def test_decoded_is_prefilled(engine: Engine, expected: Expected) -> None:
 
     assert phase is not None
     assert np.array_equal(session.logits, expected([*IDS[:60] * 3, *said, *OTHER]))
-
-
-class FewTokens:
-    """Lets a model say three tokens only: what it says repeats itself, and not always."""
-
-    def mask(self) -> np.ndarray:
-        """Tokens 5, 6 and 8."""
-        bits = np.zeros(-(-tiny.VOCAB // 32), np.uint32)
-        bits[0] = 0b101100000
-        return bits
-
-    def advance(self, token: int) -> None:
-        """They may come in any order."""
-        assert token in (5, 6, 8)
 
 
 def test_drafts(engine: Engine) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.labs_bench import table_of
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -28,12 +29,6 @@ SIZES = ["-p", "7,40", "-n", "3", "-d", "0,50", "-r", "2"]
 TESTS = ["pp7", "pp40", "tg3", "pp7 @ d50", "pp40 @ d50", "tg3 @ d50"]
 LIMITS = ["int8_gops", "bf16_gflops", "fp32_gflops", "dram_gbps"]
 FEW = ["--tests", "pp7,tg3@50", "-r", "2"]
-
-
-def table_of(text: str) -> list[list[str]]:
-    """The cells of the lines of a Markdown table."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
 
 
 @pytest.mark.slow
