@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,9 @@ import pytest
 
 if TYPE_CHECKING:
     from helpers.chromium import Chromium
+
+    from triplepoint import Engine
+    from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 # With --import-mode=importlib no folder of tests is on the path; `helpers` is imported by many.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -59,6 +62,26 @@ LONG = (
     "runtime/nano/test_accuracy.py",
     "runtime/serve/app/test_openapi.py",
     "runtime/cli/test_regimes.py",
+    "labs/bench/test_commands.py",
+    "runtime/cli/bench/test_speed.py",
+    "labs/nano/test_suite.py",
+    "runtime/physics/test_calibrate.py",
+    "runtime/serve/test_agent_clients.py",
+    "runtime/cli/test_serve.py",
+)
+
+
+# Rooms whose plain tests ask nothing of the CPU, and the files among them that load an engine.
+CPU_BLIND = (
+    *("tools", "traces", "test_docs_reference.py", "test_packaging.py", "test_public_api.py"),
+    *("test_words.py", "runtime/conversation", "runtime/evidence", "runtime/gguf", "runtime/hub"),
+    *("runtime/planning", "runtime/regimes", "runtime/remote", "runtime/tokens"),
+)
+CPU_SEEING = (
+    "runtime/conversation/formats/test_formats_nano.py",
+    "runtime/conversation/test_reasoning_tags.py",
+    "runtime/gguf/test_split.py",
+    "runtime/hub/test_cache.py",
 )
 
 
@@ -74,11 +97,14 @@ def _longest_first(items: list[pytest.Item]) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Plain `pytest` tests the kernels that this machine runs; those of all other feature sets are
     slow, and CI's. What is exhaustive is not slow, whatever it is about: `-m slow` leaves it out.
+    Plain tests that need not run again for another CPU are `cpu_blind`.
     """
     from triplepoint.jit.targets import TARGETS, CpuTarget, detect
 
     _longest_first(items)
     others = {*TARGETS, *TARGETS.values()} - {detect().name, detect()}
+    here = Path(__file__).parent
+    blind, seeing = ([here / name for name in names] for names in (CPU_BLIND, CPU_SEEING))
     for item in items:
         if item.get_closest_marker("exhaustive"):
             item.own_markers = [mark for mark in item.own_markers if mark.name != "slow"]
@@ -87,6 +113,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = values.params.values() if values is not None else ()
         if any(isinstance(value, str | CpuTarget) and value in others for value in given):
             item.add_marker("slow")
+        in_blind = item.path not in seeing and any(map(item.path.is_relative_to, blind))
+        if in_blind and not item.get_closest_marker("slow"):
+            item.add_marker("cpu_blind")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Hide the CPU from the tests marked `cpu_blind`: in them and in the processes that they start,
+    a look at its features is an error. So they need not run again for each CPU, as CI leaves them
+    out, and give the same whatever CPU a user says that this is.
+    """
+    if not item.get_closest_marker("cpu_blind"):
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRIPLEPOINT_CPU", "hidden from this test")
+        return (yield)
 
 
 @pytest.fixture
@@ -123,6 +165,26 @@ def peer() -> str:
             "that has it"
         )
     return python
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The embedded model, loaded once for a module; some modules have an engine of their own."""
+    from triplepoint import Engine
+
+    with Engine.load("nano") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def nano_tokenizer() -> Tokenizer:
+    """The embedded model's, without an engine."""
+    from triplepoint.runtime.engine.engine import NANO
+    from triplepoint.runtime.gguf.open import open_gguf
+    from triplepoint.runtime.tokens.tokenizer import Tokenizer
+
+    with open_gguf(NANO) as file:
+        return Tokenizer.from_gguf(file)
 
 
 @pytest.fixture(scope="session")

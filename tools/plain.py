@@ -29,6 +29,7 @@ from .workspace import Workspace
 
 MAX_HELD = 400  # characters of the names in an error
 LINES = 3  # that are shown instead
+MAX_NAME = 255  # characters of a name that is looked for among others; files have no longer ones
 
 _FAILURES = re.compile(
     r"FATAL|CRITICAL|PANIC|EMERG|ERROR|SEVERE|(?i:\b(?:fatal|panic|error|exception|traceback|failed)\b)"
@@ -164,9 +165,11 @@ class PlainFileTools(FileTools):
             elif text.startswith(formats.not_a_file(name)):
                 text = f"{text}; {self._holds(path)}"
             elif text.startswith("no such f") and name in text:
-                above = path.rpartition("/")[0] or "."
-                while above != "." and self.workspace.kind(above) != "folder":
-                    above = above.rpartition("/")[0] or "."
+                above = "."
+                for one in path.split("/")[:-1]:  # from the top: a path may have thousands
+                    if self.workspace.kind(below := join(above, one)) != "folder":
+                        break
+                    above = below
                 near = "" if "(there " in text else self._near(path, above)
                 text = f"{text}{near}; {self._holds(above)}"
             raise ToolError(text) from None
@@ -192,7 +195,7 @@ class PlainFileTools(FileTools):
     def _near(self, path: str, folder: str) -> str:
         """Return the names in a folder that are similar to the path's last name."""
         by_form = {one_form(name.rstrip("/").casefold()): name for name in self._names(folder)}
-        wanted = one_form(path.rpartition("/")[2].casefold())
+        wanted = one_form(path.rpartition("/")[2].casefold())[:MAX_NAME]
         near = [join(folder, by_form[one]) for one in get_close_matches(wanted, by_form, 3, 0.6)]
         return f" (near: {', '.join(near)})" if near else ""
 

@@ -12,7 +12,7 @@ from .words import DENSE, Weights, fold, words
 MAX_TEXT, MAX_FACT = 20_000, 300  # characters of a text that are looked at, and of one fact
 
 _QUOTE = re.compile(
-    '`+([^`\n]{2,300})`+|"([^"\n]{2,300})"|[“„]([^”“\n]{2,300})[”“]|«([^»\n]{2,300})»|'
+    '(?<!`)`++([^`\n]{2,300})`+|"([^"\n]{2,300})"|[“„]([^”“\n]{2,300})[”“]|«([^»\n]{2,300})»|'
     "「([^」\n]{2,300})」|(?<!\\w)['‘]([^'’\n]{2,300})['’](?!\\w)"
 )
 _CITED = re.compile(

@@ -7,7 +7,7 @@ thoughts stand, what ends a turn, and what is left out of a history.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,17 @@ def _laguna(thought: str, text: str, call: ToolCall | None) -> str:
     return said + (FORMATS["glm"].render([call]) + "\n" if call else "") + "</assistant>"
 
 
+GEMMA4 = Family(
+    "gemma4",
+    "gemma4",
+    _with("gemma4", "<|channel>thought\n{}\n<channel|>", "<turn|>", "<|tool_response>"),
+    tags=(
+        *("<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>'),
+        *("<|channel>", "<channel|>"),
+    ),
+    control=("<|turn>", "<turn|>", "<|think|>", "<|tool>", "<tool|>"),
+    asked=True,
+)
 FAMILIES = (
     Family(
         "harmony",
@@ -130,29 +141,8 @@ FAMILIES = (
         control=("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
         eot="<|user|>",
     ),
-    Family(
-        "gemma4",
-        "gemma4",
-        _with("gemma4", "<|channel>thought\n{}\n<channel|>", "<turn|>", "<|tool_response>"),
-        tags=(
-            *("<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>'),
-            *("<|channel>", "<channel|>"),
-        ),
-        control=("<|turn>", "<turn|>", "<|think|>", "<|tool>", "<tool|>"),
-        asked=True,
-    ),
-    Family(
-        "gemma4first",
-        "gemma4",
-        _with("gemma4", "<|channel>thought\n{}\n<channel|>", "<turn|>", "<|tool_response>"),
-        tags=(
-            *("<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>'),
-            *("<|channel>", "<channel|>"),
-        ),
-        control=("<|turn>", "<turn|>", "<|think|>", "<|tool>", "<tool|>"),
-        asked=True,
-        nests=True,
-    ),
+    GEMMA4,
+    replace(GEMMA4, name="gemma4first", nests=True),
     Family(
         "qwen3",
         "hermes",

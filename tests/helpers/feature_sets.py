@@ -43,6 +43,12 @@ def label(name: str) -> str:
     return f"{name}-qemu" if name in ARM else name
 
 
+def on(fixture: str, asks: Iterable[str]) -> pytest.MarkDecorator:
+    """The feature sets of one test, whose kernels ask for less than others of the file."""
+    found = names(fixture, asks)
+    return pytest.mark.parametrize(fixture, found, indirect=True, ids=map(label, found))
+
+
 def in_turn(
     fixture: str,
     name: str,

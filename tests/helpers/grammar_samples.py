@@ -1,4 +1,4 @@
-"""Random texts that a grammar lets pass."""
+"""Tools to call under a grammar, and random texts that one lets pass."""
 
 from __future__ import annotations
 
@@ -9,6 +9,19 @@ from typing import Any
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.reasoning_tags import NO_THINKING
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
+from triplepoint.tools import tool
+
+
+@tool
+def read_file(path: str, start: int = 1, end: int | None = None) -> str:
+    """Reads lines."""
+    return f"{path} {start} {end}"
+
+
+@tool
+def no_arguments() -> str:
+    """Takes nothing."""
+    return "ok"
 
 
 def grammar_of(tokenizer: Tokenizer, schema: Mapping[str, Any]) -> CallGrammar:

@@ -27,6 +27,8 @@ from triplepoint.jit.simd import (
 )
 from triplepoint.jit.targets import detect
 
+ASKS = ()  # see helpers/feature_sets.py
+
 
 def _rows(out: np.ndarray, lanes: int) -> list[np.ndarray]:
     return list(out.reshape(-1, lanes))

@@ -15,10 +15,12 @@ from triplepoint.jit.dot import KEY_INSTRUCTION
 from triplepoint.jit.kernels.activations import prepare
 from triplepoint.jit.kernels.argmax import argmax_part
 from triplepoint.jit.kernels.attention import attention
+from triplepoint.jit.kernels.embed import embed
 from triplepoint.jit.kernels.gemm import gemm_quant
+from triplepoint.jit.kernels.imatrix_accumulate import square_sums
 from triplepoint.jit.kernels.lm_head import gemm_selected
 from triplepoint.jit.kernels.mamba2 import mamba2
-from triplepoint.jit.kernels.moe import gemm_experts
+from triplepoint.jit.kernels.moe import clamped_glu, gemm_experts, group, route
 from triplepoint.jit.kernels.panels import pack
 from triplepoint.jit.kernels.rope import rope_store
 from triplepoint.jit.targets import (
@@ -255,6 +257,7 @@ HEADS = {"head_dim": 32, "kv_heads": 1, "group": 1}
 # alone, with bf16 and with tiles: that changes no result, so for tests of results these count as
 # alike. From how many tokens on a panel of blocks of 32 is unpacked differs, too.
 AHEAD = (DOT, BF16)
+UNASKING = ("q5_0", "mxfp4", "q3_k", "q4_k", "iq4_xs", "iq3_s", "iq2_xs", "iq1_m")
 
 
 @pytest.mark.slow
@@ -267,6 +270,12 @@ AHEAD = (DOT, BF16)
         (spec(gemm_experts, fmt="mxfp4", share=1, **SMALLEST), AHEAD),
         (spec(gemm_selected, fmt="bf16", blocks=2, tile=1, max_single_tile=1), AHEAD),
         (spec(pack, fmt="q8_0"), (DOT,)),
+        *((spec(pack, fmt=fmt), ()) for fmt in UNASKING),
+        *((spec(embed, fmt=fmt), ()) for fmt in (*UNASKING, "q8_0", "bf16")),
+        (spec(square_sums), ()),
+        (spec(route, experts=60, used=5, gating="sigmoid", corrected=True), ()),
+        (spec(group, experts=60, used=5), ()),
+        (spec(clamped_glu), ()),
         (spec(attention, **HEADS, kv="q8"), (DOT,)),
         (spec(attention, **HEADS, kv="bf16"), (BF16,)),
         (spec(rope_store, **HEADS, kv="bf16", norm=True, rotated=32), (BF16,)),

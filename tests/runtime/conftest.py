@@ -14,9 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.agents import LOG
+from helpers.agents import LOG, MakeEngine
 
 from triplepoint.errors import ContextOverflowError
+from triplepoint.jit.compile import Library
+from triplepoint.jit.pool import Pool
+from triplepoint.jit.targets import detect
 from triplepoint.runtime.conversation.grammar import Constraint, Mask
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.sampling.settings import Sampling
@@ -86,6 +89,20 @@ def _merges(trained: Any) -> list[str]:
 
     merges = json.loads(trained.to_str())["model"]["merges"]
     return [" ".join(pair) if isinstance(pair, list) else pair for pair in merges]
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    """Kernels of this machine's best feature set."""
+    return Library(detect())
+
+
+@pytest.fixture(scope="module")
+def pool(library: Library) -> Iterator[Pool]:
+    """Two threads that run them."""
+    pool = Pool(library, 2)
+    yield pool
+    pool.close()
 
 
 MakeTokenizer = Callable[..., Tokenizer]
@@ -315,9 +332,6 @@ class ScriptedEngine:
     def session(self, context: int | None = None) -> ScriptedSession:
         """A fresh session."""
         return ScriptedSession(self.tokenizer, self.replies, context or self.context, self.core)
-
-
-MakeEngine = Callable[..., Any]
 
 
 @pytest.fixture

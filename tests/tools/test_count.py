@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.refusals import refusal
 
-from triplepoint.errors import ToolError
 from triplepoint.tools import Workspace
 from triplepoint.tools import count as count_module
 from triplepoint.tools import search as search_module
@@ -28,12 +27,6 @@ ACCESS = [
 
 def count(workspace: Workspace, pattern: str, path: str = ".", **given: object) -> list[str]:
     return count_lines(workspace, pattern, path, max_chars=4000, **given).split("\n")  # type: ignore[arg-type]
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(ToolError) as refused:
-        call()
-    return str(refused.value)
 
 
 def groups(lines: list[str]) -> dict[str, int]:
@@ -220,6 +213,7 @@ def test_time_is_bounded(workspace: Workspace, root: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("resolver", ["walk"], indirect=True)  # a file that is open has no names
 def test_a_large_file(workspace: Workspace, root: Path) -> None:
     """200 MB take no longer than a search may, and no line is lost without a word."""
     with (root / "big.log").open("wb") as file:

@@ -5,23 +5,17 @@ from __future__ import annotations
 import os
 import tracemalloc
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from helpers.refusals import refusal
 
-from triplepoint.errors import ToolError
 from triplepoint.tools import FileTools, Policy, Rule, formats
 from triplepoint.tools import files as files_module
 
 GIB = 1024**3
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(ToolError) as refused:
-        call()
-    return str(refused.value)
 
 
 @contextmanager

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.refusals import refusal
 
-from triplepoint.errors import ToolError
 from triplepoint.tools import FileTools, PlainFileTools, Policy, Rule, ToolSet, Workspace
 
 HIDING = Policy(
     rules=[Rule("*", "deny", {"path": "secret/**"}), Rule("read_file", "deny", {"path": "k.txt"})]
 )
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(ToolError) as refused:
-        call()
-    return str(refused.value)
 
 
 @pytest.fixture

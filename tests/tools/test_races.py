@@ -184,7 +184,7 @@ def test_tools_beside_renames_and_deletes(files: FileTools, root: Path) -> None:
     other.start()
     answers = 0
     try:
-        end = time.monotonic() + 4 * SECONDS
+        end = time.monotonic() + 2 * SECONDS
         while time.monotonic() < end:
             for call in (
                 lambda: files.search("hit"),

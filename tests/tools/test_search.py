@@ -6,24 +6,17 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.refusals import refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triplepoint.errors import ToolError
 from triplepoint.tools import FileTools, FindTools, Workspace
 from triplepoint.tools import search as search_module
 from triplepoint.tools.formats import split_lines
 from triplepoint.tools.search import MAX_COUNTED_LINE, MAX_REGEX_LINE, matcher
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(ToolError) as refused:
-        call()
-    return str(refused.value)
 
 
 def stopped(why: str) -> str:

@@ -8,15 +8,14 @@ import io
 import json
 import random
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from helpers.refusals import refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triplepoint.errors import ToolError
 from triplepoint.tools import Workspace
 from triplepoint.tools import table as table_module
 from triplepoint.tools.table import ask_table, open_table
@@ -38,12 +37,6 @@ def ask(workspace: Workspace, query: str, path: str = "sales.csv", chars: int = 
     *lines, told = ask_table(workspace, path, query, max_chars=chars).split("\n")
     assert told.startswith("[the table t has the ")
     return lines
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(ToolError) as refused:
-        call()
-    return str(refused.value)
 
 
 @pytest.fixture

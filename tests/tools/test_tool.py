@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from helpers.refusals import refusal
 from pydantic import BaseModel, Field
 
 from triplepoint.errors import ToolError
@@ -59,12 +60,6 @@ def draw(
 ) -> dict[str, Any]:
     """Draw points."""
     return {"n": len(points), "first": points[0], "title": title, "color": color}
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(ToolError) as refused:
-        call()
-    return str(refused.value)
 
 
 def test_schema() -> None:

@@ -10,18 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.refusals import refusal
 
-from triplepoint.errors import ToolError
 from triplepoint.tools import Entry, Workspace
 from triplepoint.tools import workspace as workspace_module
 from triplepoint.tools.rooted_fs import HidingFS
-
-
-def refusal(call: Callable[[], object]) -> str:
-    """The message with which a call is refused."""
-    with pytest.raises(ToolError) as refused:
-        call()
-    return str(refused.value)
 
 
 def read(workspace: Workspace, path: str) -> bytes:

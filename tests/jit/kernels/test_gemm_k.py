@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from triplepoint.jit.kernels.gemm import UNPACK_FROM, gemm_quant, scratch_bytes
 from triplepoint.jit.targets import TARGETS
 
 ASKS = (DOT,)  # see helpers/feature_sets.py
+ARM = [target.name for target in TARGETS.values() if target.arch == "aarch64"]
 
 # All tile sizes, and both sides of the number from which a panel is unpacked first.
 MANY = max(UNPACK_FROM.values())
@@ -248,8 +250,7 @@ def test_no_tokens(native: Runner, rng: np.random.Generator) -> None:
 # --- what is generated
 
 
-@pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("fmt", KQUANTS)
+@pytest.mark.parametrize(("name", "fmt"), [*zip(TARGETS, cycle(KQUANTS), strict=False)])
 def test_key_instructions(name: str, fmt: str) -> None:
     """Each feature set's dot products are the instructions it was named for, on every host."""
     target = TARGETS[name]
@@ -268,8 +269,7 @@ def test_key_instructions(name: str, fmt: str) -> None:
         assert "pmaddwd" in assembly
 
 
-@pytest.mark.parametrize("name", [t.name for t in TARGETS.values() if t.arch == "aarch64"])
-@pytest.mark.parametrize("fmt", KQUANTS)
+@pytest.mark.parametrize(("name", "fmt"), [*zip(ARM, cycle(KQUANTS), strict=False)])
 def test_objects_need_nothing(name: str, fmt: str) -> None:
     """Objects for aarch64 are made on every host, and call nothing outside themselves."""
     kernel = spec(gemm_quant, fmt=fmt, epilogue="silu_mul", blocks=2, **SMALLEST)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
-from helpers.feature_sets import DOT
+from helpers.feature_sets import DOT, on
 from helpers.kquants import put_half, stored_matrix
 from helpers.matrices import FileMatrix, fused_panels_of, panels_of, random_matrix
 from helpers.runners import Native, Runner
@@ -96,6 +96,7 @@ class Product:
         return out
 
 
+@on("runner", ())
 @pytest.mark.parametrize("fmt", quick(SMALL, *TYPICAL))
 def test_packing(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """Any bytes come out as in the reference; a row that only pads has fp16 scales of 0."""
@@ -115,6 +116,7 @@ def test_packing(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     assert at["end"] == FORMATS[fmt].panel_block_bytes(lanes)
 
 
+@on("runner", ())
 @pytest.mark.parametrize("fmt", quick(SMALL, *TYPICAL))
 def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """Each id gives its dequantized row; what lies past the row's width is not written."""

@@ -9,6 +9,7 @@ from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import mathlib
 from triplepoint.jit.simd import F32s, I16s, I32s, Kernel, kernel
 
+ASKS = ()  # see helpers/feature_sets.py
 MANY = 4096  # values of one call, a multiple of every vector width
 HALVES = 65536  # values to be made float16 in one call
 

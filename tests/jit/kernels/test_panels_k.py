@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.feature_sets import DOT
 from helpers.kquants import KQUANTS, even_k, random_k
 from helpers.runners import Native, Runner
 
@@ -12,7 +11,7 @@ from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.kernels.panels_k import SUPER, offsets, six_bits_reference
 
-ASKS = (DOT,)  # see helpers/feature_sets.py
+ASKS = ()  # see helpers/feature_sets.py
 
 
 def _packed(

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labs.bench import scenario
 from triplepoint import Engine, SettingError
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model."""
-    with Engine.load("nano") as loaded:
-        yield loaded
 
 
 @pytest.mark.slow

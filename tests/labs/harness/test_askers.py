@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,6 @@ from labs.harness.trees import files_of
 from triplepoint import Engine
 
 PI = Tree(files_of("pi"))
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model."""
-    with Engine.load("nano") as loaded:
-        yield loaded
 
 
 def test_the_oracle_shows_gold_lines_with_neighbors() -> None:

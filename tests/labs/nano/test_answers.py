@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,6 @@ from triplepoint.runtime.conversation import answer_forms
 from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.grammar import tag_ids
 from triplepoint.runtime.conversation.matcher_tables import matcher_tables
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model."""
-    with Engine.load("nano") as engine:
-        yield engine
 
 
 @pytest.mark.slow

@@ -249,13 +249,6 @@ def test_every_file_has_words_that_the_generator_lacks(suite: list[Folder]) -> N
 # --------------------------------------------------------------------------------- the runner
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model."""
-    with Engine.load("nano") as engine:
-        yield engine
-
-
 def test_a_conversation_is_held_by_one_agent(engine: Engine, tmp_path: Path) -> None:
     """Turns are judged one by one, with their calls, over real files; the tables count them."""
     (tmp_path / "app.log").write_text("INFO up\nERROR payment: connection to db-2 refused\n")

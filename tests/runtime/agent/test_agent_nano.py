@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,6 @@ QUESTIONS = (
     "Which file mentions retry?",
     "What is on line 2 of notes.txt?",
 )
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model, loaded once."""
-    with Engine.load("nano") as engine:
-        yield engine
 
 
 @pytest.fixture

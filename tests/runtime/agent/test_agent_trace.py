@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from helpers.agents import END, MakeEngine
 
 from triplepoint.errors import ReplayError
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.traces import Trace
 
-MakeEngine = Callable[..., Any]
-END = "<|im_end|>"
 CALL = '<tool_call>\n{"name": "read_file", "arguments": {"path": "app.log"}}\n</tool_call>' + END
 LOG = "".join(f"10:{n:02} ERROR disk full on /dev/sda{n}\n" for n in range(12))
 

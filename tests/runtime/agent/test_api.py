@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from helpers.agents import END, MakeEngine, call
 from helpers.openai_server import openai_server, text
 from pydantic import BaseModel, Field
 
@@ -30,14 +30,6 @@ from triplepoint import (
 from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.traces.events import RunEnd
-
-END = "<|im_end|>"
-MakeEngine = Callable[..., Any]
-
-
-def call(name: str, **arguments: Any) -> str:
-    body = json.dumps({"name": name, "arguments": arguments})
-    return f"<tool_call>\n{body}\n</tool_call>"
 
 
 class Fault(BaseModel):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.agents import MakeEngine
 
 from triplepoint import (
     Agent,
@@ -22,8 +22,6 @@ from triplepoint import (
     TraceError,
     tool,
 )
-
-MakeEngine = Callable[..., Any]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import agents
+from helpers.agents import END, MakeEngine
 
 from triplepoint import (
     Agent,
@@ -21,9 +21,6 @@ from triplepoint.runtime.agent.compaction import compacted, files_in_hand, what_
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.conversation.ledger import TokenLedger
 from triplepoint.runtime.replay.replay import verify
-
-END = "<|im_end|>"
-MakeEngine = Callable[..., Any]
 
 
 def call(name: str, **arguments: Any) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.agents import conversation_of
+from helpers.agents import END, MakeEngine, call, conversation_of
 
 from triplepoint import (
     Agent,
@@ -23,15 +21,6 @@ from triplepoint import (
 )
 from triplepoint.runtime.agent.events import Notice, RunFinished
 from triplepoint.tools import CommandTools, EditTools, Rule
-
-END = "<|im_end|>"
-MakeEngine = Callable[..., Any]
-
-
-def call(name: str, **arguments: Any) -> str:
-    """A tool call as the model writes it."""
-    body = json.dumps({"name": name, "arguments": arguments})
-    return f"<tool_call>\n{body}\n</tool_call>"
 
 
 @pytest.fixture

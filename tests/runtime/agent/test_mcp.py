@@ -7,11 +7,12 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from helpers.agents import call, conversation_of
+from helpers.agents import END, call, conversation_of
 from helpers.families import FAMILIES, Family
 from helpers.odd_tools import SOUND, odd_tools
 from hypothesis import HealthCheck, given, settings
@@ -24,10 +25,8 @@ from triplepoint.runtime.conversation.chat import Message
 from triplepoint.tools.mcp import McpServers, ServerConfig
 from triplepoint.tools.mcp.servers import _Server
 
-pytest.importorskip("mcp", reason="the mcp extra is not installed")
-
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="the mcp extra is not installed")
 HOSTILE = Path(__file__).parents[2] / "helpers" / "mcp_hostile.py"
-END = "<|im_end|>"
 
 
 def test_an_agent_calls_a_server(scripted: Callable[..., Any]) -> None:

@@ -395,21 +395,22 @@ def test_lists_of_numbers() -> None:
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
 
+def _on_a_full_disk(env: dict[str, str], *args: object) -> tuple[str, int]:
+    """Stderr and status of a command whose output goes there."""
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "triplepoint", *map(str, args)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=env, text=True)
+    return done.stderr, done.returncode
+
+
+NO_SPACE = ("triplepoint: error: standard output: No space left on device\n", 3)
+
+
 @needs_full
 @pytest.mark.parametrize("args", [["run", "--help"], ["--version"]])
 def test_help_on_a_full_disk(env: dict[str, str], args: list[str]) -> None:
     """argparse says nothing of help that could not be written; `triplepoint` does."""
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "triplepoint", *args],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            env=env,
-            text=True,
-        )
-
-    assert done.stderr == "triplepoint: error: standard output: No space left on device\n"
-    assert done.returncode == 3
+    assert _on_a_full_disk(env, *args) == NO_SPACE
 
 
 @pytest.mark.slow
@@ -417,17 +418,7 @@ def test_help_on_a_full_disk(env: dict[str, str], args: list[str]) -> None:
 @pytest.mark.parametrize("args", [["trace", "show"], ["replay"], ["trace", "show", "--json"]])
 def test_a_full_disk_behind_stdout(recorded: Path, env: dict[str, str], args: list[str]) -> None:
     """`triplepoint … > FILE` on a full disk is one line that says so, and status 3."""
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "triplepoint", args[0], *args[1:], recorded],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            env=env,
-            text=True,
-        )
-
-    assert done.stderr == "triplepoint: error: standard output: No space left on device\n"
-    assert done.returncode == 3
+    assert _on_a_full_disk(env, *args, recorded) == NO_SPACE
 
 
 @pytest.mark.slow

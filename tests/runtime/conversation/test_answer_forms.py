@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from triplepoint.errors import GrammarError
 from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
-from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 FORMS = 'ANSWER: "It says " QUOTE "." | "Line " NUMBER "."'
 GIVEN = "app.log:12: disk full on /dev/sda1\nport = 8080"
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Iterator[Tokenizer]:
-    """The embedded model's."""
-    with Engine.load("nano") as engine:
-        yield engine.tokenizer
+@pytest.fixture
+def tokenizer(nano_tokenizer: Tokenizer) -> Tokenizer:
+    return nano_tokenizer
 
 
 def turn(tokenizer: Tokenizer, given: str = GIVEN, forms: str = FORMS) -> TurnConstraint:

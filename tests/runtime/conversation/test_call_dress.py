@@ -215,7 +215,7 @@ PARTS = st.sampled_from(
 )
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(parts=st.lists(PARTS, max_size=14), cuts=st.integers(1, 9))
 @example(parts=["{", "{", '"name": "now"', ",", '"arguments": {', "\\"], cuts=1)
 def test_nothing_is_lost(parts: list[str], cuts: int) -> None:
@@ -233,7 +233,7 @@ def test_nothing_is_lost(parts: list[str], cuts: int) -> None:
     assert all(isinstance(call.arguments, dict) for call in found[0])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(text=st.text(max_size=200))
 def test_any_text_is_told_whole(text: str) -> None:
     """Whatever letters it is made of."""

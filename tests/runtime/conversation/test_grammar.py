@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
+from helpers.grammar_samples import no_arguments, read_file
 from pydantic import BaseModel, Field
 
 from triplepoint.errors import GrammarError, ToolError
@@ -41,18 +42,6 @@ class Point(BaseModel):
     x: float
     y: float = 0.0
     label: str | None = None
-
-
-@tool
-def read_file(path: str, start: int = 1, end: int | None = None) -> str:
-    """Reads lines."""
-    return f"{path} {start} {end}"
-
-
-@tool
-def no_arguments() -> str:
-    """Takes nothing."""
-    return "ok"
 
 
 @tool

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.agents import call, conversation_of
+from helpers.agents import END, MakeEngine, call, conversation_of
 
 from triplepoint.errors import ContextOverflowError, PassCancelledError
 from triplepoint.runtime.agent.agent import Agent
@@ -24,8 +24,6 @@ from triplepoint.traces.events import MessageEvent
 from triplepoint.traces.timeline import plain
 
 TEMPLATES = Path(__file__).parents[4] / "shared" / "reference" / "templates"
-END = "<|im_end|>"
-MakeEngine = Callable[..., Any]
 MakeTokenizer = Callable[..., Tokenizer]
 
 DROPS_OLD = """\
@@ -371,13 +369,6 @@ class Forced:
     def advance(self, token: int) -> None:
         assert token == self._ids.pop(0)
         self.done = not self._ids
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model, loaded once."""
-    with Engine.load("nano") as engine:
-        yield engine
 
 
 def test_the_cache_is_as_if_it_had_never_thought(

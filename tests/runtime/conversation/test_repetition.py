@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import agents
+from helpers.agents import END, MakeEngine
 
 from labs.bench import repetition
 from triplepoint import Agent, Engine, LimitReachedError, Trace, tool
@@ -26,8 +26,6 @@ from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
-END = "<|im_end|>"
-MakeEngine = Callable[..., Any]
 RULE = "The error is: " + "=" * 900
 FAILURES = (
     RULE,

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import tiny_qwen3 as tiny
+from helpers.alone import read_alone
 
 from triplepoint.errors import EngineError
 from triplepoint.runtime.engine.engine import Engine
@@ -25,15 +26,9 @@ def engine(request: pytest.FixtureRequest, tiny_model: Callable[[str], Path]) ->
         yield engine
 
 
-def _read(engine: Engine, ids: list[int]) -> Session:
-    session = engine.session()
-    session.prefill(ids)
-    return session
-
-
 def _same_as_alone(engine: Engine, session: Session) -> None:
     """Its next logits and tokens are those of a session that reads all of it anew."""
-    alone = _read(engine, list(session.tokens))
+    alone = read_alone(engine, list(session.tokens))
     expected = alone.logits.copy()
     said = list(alone.decode(max_tokens=4))
     session.prefill([])
@@ -44,7 +39,7 @@ def _same_as_alone(engine: Engine, session: Session) -> None:
 @pytest.mark.parametrize("at", [600, 512, 300, 256, 1])
 def test_both_sides_are_as_if_alone(engine: Engine, at: int) -> None:
     """Whatever either side appends, both give the bits of a session that read everything."""
-    session = _read(engine, IDS[:600])
+    session = read_alone(engine, IDS[:600])
     other = session.fork(at)
     assert other.tokens == IDS[:at]
     assert other.n_cached == at
@@ -59,7 +54,7 @@ def test_both_sides_are_as_if_alone(engine: Engine, at: int) -> None:
 
 def test_whole_pages_are_shared(engine: Engine) -> None:
     """A fork brings no page; the first write brings one, where it goes on within a page."""
-    session = _read(engine, IDS[:600])
+    session = read_alone(engine, IDS[:600])
     other = session.fork()
     assert other.sequence.cache.pages.tolist() == session.sequence.cache.pages.tolist()
     assert other.sequence.cache.shared_nbytes == session.sequence.cache.nbytes
@@ -74,7 +69,7 @@ def test_whole_pages_are_shared(engine: Engine) -> None:
 
 def test_truncate_and_write_on_either_side(engine: Engine) -> None:
     """A side that goes back and writes over what was shared changes nothing for the other."""
-    session = _read(engine, IDS[:600])
+    session = read_alone(engine, IDS[:600])
     first, second = session.fork(), session.fork()
     session.truncate(100)
     session.prefill(RIGHT)
@@ -88,8 +83,8 @@ def test_truncate_and_write_on_either_side(engine: Engine) -> None:
 
 def test_a_fork_within_a_decode(engine: Engine) -> None:
     """The last sampled token, not yet computed, goes along; the decode goes on undisturbed."""
-    session = _read(engine, IDS[:250])
-    expected = list(_read(engine, IDS[:250]).decode(max_tokens=12))
+    session = read_alone(engine, IDS[:250])
+    expected = list(read_alone(engine, IDS[:250]).decode(max_tokens=12))
     decoding = session.decode(max_tokens=12)
     said = [next(decoding) for _ in range(5)]
     other = session.fork()
@@ -101,7 +96,7 @@ def test_a_fork_within_a_decode(engine: Engine) -> None:
 
 def test_pages_are_let_go(engine: Engine) -> None:
     """A fork that is gone shares no more: nothing is copied for it."""
-    session = _read(engine, IDS[:300])
+    session = read_alone(engine, IDS[:300])
     other = session.fork()
     forks = [other.fork(), session.fork(200)]
     assert session.sequence.cache.shared_nbytes == session.sequence.cache.nbytes
@@ -112,7 +107,7 @@ def test_pages_are_let_go(engine: Engine) -> None:
 
 def test_going_back_lets_go_too(engine: Engine) -> None:
     """Pages behind the place that one went back to belong to the other alone."""
-    session = _read(engine, IDS[:600])
+    session = read_alone(engine, IDS[:600])
     other = session.fork()
     other.truncate(10)
     assert other.sequence.cache.nbytes == session.sequence.cache.nbytes // 3
@@ -121,8 +116,8 @@ def test_going_back_lets_go_too(engine: Engine) -> None:
 
 def test_forks_in_threads(engine: Engine) -> None:
     """Forks that go on in threads of their own, together with their origin, do not meet."""
-    session = _read(engine, IDS[:300])
-    expected = list(_read(engine, IDS[:300]).decode(max_tokens=6))
+    session = read_alone(engine, IDS[:300])
+    expected = list(read_alone(engine, IDS[:300]).decode(max_tokens=6))
     said: list[list[int]] = []
     sessions = [session, *(session.fork() for _ in range(3))]
     threads = [
@@ -140,7 +135,7 @@ def test_forks_in_threads(engine: Engine) -> None:
 @pytest.mark.parametrize("n", [-1, 601])
 def test_fork_out_of_range(engine: Engine, n: int) -> None:
     """A place that the session does not have is refused."""
-    session = _read(engine, IDS[:600])
+    session = read_alone(engine, IDS[:600])
     with pytest.raises(EngineError, match=f"cannot fork at token {n} of 600"):
         session.fork(n)
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from helpers.grammar_samples import no_arguments, read_file
 from helpers.tiers import quick
 
 from triplepoint.runtime.conversation.formats import FORMATS
@@ -23,21 +24,9 @@ WILD = Sampling(temperature=5.0)  # nano says anything then, as a model of rando
 
 
 @tool
-def read_file(path: str, start: int = 1, end: int | None = None) -> str:
-    """Reads lines."""
-    return f"{path} {start} {end}"
-
-
-@tool
 def set_mode(mode: Literal["automatic", "auto", "manual"], count: int, sure: bool) -> str:
     """Sets the mode."""
     return f"{mode} {count} {sure}"
-
-
-@tool
-def no_arguments() -> str:
-    """Takes nothing."""
-    return "ok"
 
 
 ONE, THREE = ToolSet([set_mode]).schemas(), ToolSet([read_file, set_mode, no_arguments]).schemas()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import tiny_qwen3 as tiny
+from helpers.alone import decode_alone, logits_alone
 
 from triplepoint.errors import ContextOverflowError, EngineError
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
@@ -23,30 +24,6 @@ from triplepoint.runtime.engine.session import Session
 MakeModel = Callable[[str], Path]
 PROMPT = np.random.default_rng(2).integers(0, tiny.VOCAB, 40).tolist()
 LONG = np.random.default_rng(3).integers(0, tiny.VOCAB, tiny.CONTEXT).tolist()
-
-
-@pytest.fixture(scope="module")
-def engine(tiny_model: MakeModel) -> Iterator[Engine]:
-    with Engine.load(tiny_model("q8_0"), threads=2) as engine:
-        yield engine
-
-
-@pytest.fixture
-def session(engine: Engine) -> Session:
-    return engine.session()
-
-
-def _alone(engine: Engine, ids: list[int], steps: int, **settings: object) -> list[int]:
-    """What a session of its own decodes after `ids`."""
-    session = engine.session()
-    session.prefill(ids)
-    return list(session.decode(max_tokens=steps, **settings))  # pyright: ignore[reportArgumentType]
-
-
-def _logits(engine: Engine, ids: list[int]) -> np.ndarray:
-    session = engine.session()
-    session.prefill(ids)
-    return session.logits.copy()
 
 
 class Allowed:
@@ -94,12 +71,12 @@ def test_decode_goes_on_where_it_was(engine: Engine, session: Session) -> None:
     first = list(session.decode(max_tokens=5))
     second = list(session.decode(max_tokens=5))
 
-    assert first + second == _alone(engine, PROMPT, 10)
+    assert first + second == decode_alone(engine, PROMPT, 10)
 
 
 def test_stop_token_ends_and_is_yielded(engine: Engine, session: Session) -> None:
     """The token that ends a decode is the last one yielded, and is kept."""
-    ids = _alone(engine, PROMPT, 10)
+    ids = decode_alone(engine, PROMPT, 10)
     stop = ids[4]
     session.prefill(PROMPT)
     got = list(session.decode(max_tokens=10, stop={stop}))
@@ -118,7 +95,7 @@ def test_an_iterator_closed_early(engine: Engine, session: Session) -> None:
     assert session.tokens == PROMPT + first
     assert session.last_phase is not None
     assert session.last_phase.token_ids == first
-    assert first + list(session.decode(max_tokens=7)) == _alone(engine, PROMPT, 10)
+    assert first + list(session.decode(max_tokens=7)) == decode_alone(engine, PROMPT, 10)
 
 
 def test_prefill_after_decode(engine: Engine, session: Session) -> None:
@@ -129,7 +106,7 @@ def test_prefill_after_decode(engine: Engine, session: Session) -> None:
 
     assert phase.tokens == 4
     assert phase.token_ids == [ids[-1], 1, 2, 3]
-    assert np.array_equal(session.logits.copy(), _logits(engine, [*PROMPT, *ids, 1, 2, 3]))
+    assert np.array_equal(session.logits.copy(), logits_alone(engine, [*PROMPT, *ids, 1, 2, 3]))
 
 
 def test_truncate_and_decode(engine: Engine, session: Session) -> None:
@@ -140,7 +117,7 @@ def test_truncate_and_decode(engine: Engine, session: Session) -> None:
         session.truncate(n)
         assert session.tokens == PROMPT[:n]
         assert session.n_cached == n
-        assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT[:n], 3)
+        assert list(session.decode(max_tokens=3)) == decode_alone(engine, PROMPT[:n], 3)
         session.truncate(n)
 
 
@@ -155,7 +132,7 @@ def test_truncate_to_nothing(engine: Engine, session: Session) -> None:
     with pytest.raises(EngineError, match="nothing to decode from"):
         session.decode(max_tokens=1)
     session.prefill(PROMPT[:7])
-    assert np.array_equal(session.logits.copy(), _logits(engine, PROMPT[:7]))
+    assert np.array_equal(session.logits.copy(), logits_alone(engine, PROMPT[:7]))
 
 
 @pytest.mark.parametrize("n", [-1, 41])
@@ -175,7 +152,7 @@ def test_an_empty_prefill_brings_the_logits(engine: Engine, session: Session) ->
         _ = session.logits
     assert session.prefill([]).tokens == 1
     assert session.prefill([]).tokens == 0  # nothing left
-    assert np.array_equal(session.logits.copy(), _logits(engine, PROMPT[:12]))
+    assert np.array_equal(session.logits.copy(), logits_alone(engine, PROMPT[:12]))
 
 
 def test_score_appends(engine: Engine, session: Session) -> None:
@@ -186,7 +163,7 @@ def test_score_appends(engine: Engine, session: Session) -> None:
     assert rows.shape == (len(PROMPT) - 5, tiny.VOCAB)
     assert session.tokens == PROMPT
     assert session.n_cached == len(PROMPT)
-    assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
+    assert list(session.decode(max_tokens=3)) == decode_alone(engine, PROMPT, 3)
     assert session.logits_for([]).shape == (0, tiny.VOCAB)
 
 
@@ -205,7 +182,7 @@ def test_overflow_changes_nothing(engine: Engine) -> None:
 
     assert session.tokens == PROMPT
     assert session.n_cached == len(PROMPT)
-    assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
+    assert list(session.decode(max_tokens=3)) == decode_alone(engine, PROMPT, 3)
 
 
 def test_decode_into_a_full_context(engine: Engine) -> None:
@@ -217,16 +194,16 @@ def test_decode_into_a_full_context(engine: Engine) -> None:
         got.extend(session.decode(max_tokens=10))
 
     assert len(session.tokens) == 44
-    assert session.tokens == PROMPT + _alone(engine, PROMPT, 4)
+    assert session.tokens == PROMPT + decode_alone(engine, PROMPT, 4)
     session.truncate(30)
-    assert list(session.decode(max_tokens=2)) == _alone(engine, PROMPT[:30], 2)
+    assert list(session.decode(max_tokens=2)) == decode_alone(engine, PROMPT[:30], 2)
 
 
 def test_the_whole_context_can_be_used(engine: Engine) -> None:
     """A prompt of exactly the context's size fits, and one token follows it, no other."""
     session = engine.session(context=40)
     session.prefill(PROMPT)
-    assert list(session.decode(max_tokens=1)) == _alone(engine, PROMPT, 1)
+    assert list(session.decode(max_tokens=1)) == decode_alone(engine, PROMPT, 1)
     with pytest.raises(ContextOverflowError, match="the context is full: 40 tokens"):
         list(session.decode(max_tokens=1))
     assert len(session.tokens) == 41
@@ -254,7 +231,7 @@ def test_a_session_that_changes_while_a_decode_is_open(engine: Engine, change: s
     assert session.tokens == now
     assert session.last_phase is phase
     session.truncate(4)
-    assert list(session.decode(max_tokens=2)) == _alone(engine, PROMPT[:4], 2)
+    assert list(session.decode(max_tokens=2)) == decode_alone(engine, PROMPT[:4], 2)
 
 
 @pytest.mark.parametrize("stop", ["x", b"x", ["x"], [[1]], [None], 3])
@@ -336,7 +313,7 @@ def test_a_mask_that_changes(engine: Engine, session: Session) -> None:
 
     assert [ids[0], ids[1], ids[3]] == [10, 11, 13]
     # The third is free: what the same text would be followed by.
-    assert ids[2] == _alone(engine, PROMPT + ids[:2], 1)[0]
+    assert ids[2] == decode_alone(engine, PROMPT + ids[:2], 1)[0]
 
 
 def test_a_mask_does_not_outlive_its_decode(engine: Engine, session: Session) -> None:
@@ -345,7 +322,7 @@ def test_a_mask_does_not_outlive_its_decode(engine: Engine, session: Session) ->
     list(session.decode(max_tokens=2, constraint=Allowed([5])))
     session.truncate(len(PROMPT))
 
-    assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
+    assert list(session.decode(max_tokens=3)) == decode_alone(engine, PROMPT, 3)
 
 
 def test_a_token_is_chosen_again(engine: Engine, session: Session) -> None:
@@ -357,7 +334,7 @@ def test_a_token_is_chosen_again(engine: Engine, session: Session) -> None:
             pass
         session.truncate(len(session.tokens) - 1)
         hot = Sampling(temperature=5.0, seed=8)
-        want = _alone(engine, session.tokens, 1, sampling=hot)
+        want = decode_alone(engine, session.tokens, 1, sampling=hot)
         assert list(session.decode(max_tokens=1, sampling=hot)) == want
 
 
@@ -369,17 +346,18 @@ def test_nothing_allowed(engine: Engine, session: Session, sampling: Sampling) -
         list(session.decode(max_tokens=2, constraint=Allowed([]), sampling=sampling))
 
     assert session.tokens == PROMPT
-    assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
+    assert list(session.decode(max_tokens=3)) == decode_alone(engine, PROMPT, 3)
 
 
 def test_seeds(engine: Engine) -> None:
     """The same seed gives the same text, another one another text, and greedy needs none."""
     hot = {n: Sampling(temperature=1.5, seed=n) for n in (1, 2)}
-    texts = {n: _alone(engine, PROMPT, 30, sampling=s) for n, s in hot.items()}
+    texts = {n: decode_alone(engine, PROMPT, 30, sampling=s) for n, s in hot.items()}
 
-    assert texts[1] == _alone(engine, PROMPT, 30, sampling=hot[1])
+    assert texts[1] == decode_alone(engine, PROMPT, 30, sampling=hot[1])
     assert texts[1] != texts[2]
-    assert _alone(engine, PROMPT, 5, sampling=Sampling(seed=9)) == _alone(engine, PROMPT, 5)
+    greedy = decode_alone(engine, PROMPT, 5)
+    assert decode_alone(engine, PROMPT, 5, sampling=Sampling(seed=9)) == greedy
 
 
 # --- several sessions on one engine
@@ -395,12 +373,12 @@ def test_sessions_in_turns(engine: Engine) -> None:
     rounds = list(zip(*decodes, strict=True))
 
     for n, prompt in enumerate(prompts):
-        assert [ids[n] for ids in rounds] == _alone(engine, prompt, 8)
+        assert [ids[n] for ids in rounds] == decode_alone(engine, prompt, 8)
 
 
 def test_logits_belong_to_one_session(engine: Engine) -> None:
     """A session keeps its logits through other sessions' passes; without any it says so."""
-    want = _logits(engine, PROMPT)
+    want = logits_alone(engine, PROMPT)
     one, other = engine.session(), engine.session()
     with pytest.raises(EngineError, match="not been computed"):
         _ = one.logits
@@ -410,7 +388,7 @@ def test_logits_belong_to_one_session(engine: Engine) -> None:
     assert not np.array_equal(other.logits, want)
     decoding = one.decode(max_tokens=2)
     other.prefill([4])
-    assert list(decoding) == _alone(engine, PROMPT, 2)
+    assert list(decoding) == decode_alone(engine, PROMPT, 2)
     one.truncate(len(PROMPT))
     other.prefill([9])
     one.prefill([])
@@ -420,14 +398,14 @@ def test_logits_belong_to_one_session(engine: Engine) -> None:
 def test_sessions_in_threads(engine: Engine) -> None:
     """Sessions used from two threads of Python at once do not mix up their tokens."""
     prompts = [PROMPT[:12], PROMPT[20:]]
-    want = [_alone(engine, prompt, 40) for prompt in prompts]
-    masked = [_alone(engine, prompt, 40, constraint=Allowed([1, 2, 3])) for prompt in prompts]
+    want = [decode_alone(engine, prompt, 40) for prompt in prompts]
+    masked = [decode_alone(engine, prompt, 40, constraint=Allowed([1, 2, 3])) for prompt in prompts]
     wrong: list[str] = []
 
     def work(n: int) -> None:
         for turn in range(6):
             constraint = Allowed([1, 2, 3]) if (turn + n) % 2 else None
-            got = _alone(engine, prompts[n], 40, constraint=constraint)
+            got = decode_alone(engine, prompts[n], 40, constraint=constraint)
             if got != (masked if constraint else want)[n]:
                 wrong.append(f"session {n}, turn {turn}")
 

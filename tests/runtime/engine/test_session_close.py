@@ -7,13 +7,14 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import tiny_qwen3 as tiny
+from helpers.alone import decode_alone
 
 from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.engine.engine import Engine
@@ -22,20 +23,6 @@ from triplepoint.runtime.engine.session import Session
 MakeModel = Callable[[str], Path]
 PROMPT = np.random.default_rng(2).integers(0, tiny.VOCAB, 40).tolist()
 LONG = np.random.default_rng(3).integers(0, tiny.VOCAB, tiny.CONTEXT - 8).tolist()
-
-
-@pytest.fixture(scope="module")
-def engine(tiny_model: MakeModel) -> Iterator[Engine]:
-    with Engine.load(tiny_model("q8_0"), threads=2) as engine:
-        yield engine
-
-
-def _alone(engine: Engine, ids: list[int], steps: int) -> list[int]:
-    session = engine.session()
-    session.prefill(ids)
-    found = list(session.decode(max_tokens=steps))
-    session.close()
-    return found
 
 
 def _for_ever(session: Session, errors: list[BaseException]) -> None:
@@ -97,7 +84,7 @@ def test_nothing_is_taken_over_after_a_close(
 
         assert (second.tokens, second.n_cached, list(second.sequence.cache.held)) == ([], 0, [])
         second.prefill(LONG[:60])
-        assert list(second.decode(max_tokens=6)) == _alone(engine, LONG[:60], 6)
+        assert list(second.decode(max_tokens=6)) == decode_alone(engine, LONG[:60], 6)
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "in company"])
@@ -105,7 +92,7 @@ def test_pages_stay_until_the_pass_has_ended(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
     """The pass goes on with its pages; then they are let go of, and its phase ends."""
-    wanted = _alone(engine, LONG[:60], 6)
+    wanted = decode_alone(engine, LONG[:60], 6)
     memory = engine.loaded.layout.memory
     assert memory.used == 0
     session, other = engine.session(), engine.session()
@@ -152,7 +139,7 @@ def test_pages_stay_until_the_pass_has_ended(
 
 def test_it_stays_usable(engine: Engine) -> None:
     """What is closed can be used again, also where its phase was ended by that."""
-    wanted = _alone(engine, PROMPT, 6)
+    wanted = decode_alone(engine, PROMPT, 6)
     session = engine.session()
     session.prefill(PROMPT)
     tokens = session.decode(max_tokens=6)
@@ -182,7 +169,7 @@ def test_closed_before_the_first_token(engine: Engine) -> None:
 def test_closed_at_any_moment(engine: Engine) -> None:
     """Whoever goes on gets what it gets alone; nothing else is raised, and no page stays."""
     chance = random.Random(7)
-    wanted = _alone(engine, LONG[:50], 40)
+    wanted = decode_alone(engine, LONG[:50], 40)
     errors: list[BaseException] = []
     stays = engine.session()
     found: list[list[int]] = []

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import tiny_qwen3 as tiny
+from helpers.alone import read_alone
 
 from triplepoint.errors import EngineError
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime import checked_files
 from triplepoint.runtime.engine.engine import Engine
-from triplepoint.runtime.engine.session import Session
 
 IDS = np.random.default_rng(8).integers(0, tiny.VOCAB, 600).tolist()
 MakeModel = Callable[[str], Path]
@@ -39,12 +39,6 @@ def one(tiny_model: MakeModel) -> Iterator[Engine]:
         yield engine
 
 
-def _read(engine: Engine) -> Session:
-    session = engine.session()
-    session.prefill(IDS)
-    return session
-
-
 def _pages(folder: Path) -> list[Path]:
     """The page files in the order of their positions."""
     body = json.loads(checked_files.read_sealed(folder / "index.json"))
@@ -60,7 +54,7 @@ def _rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def test_goes_on_bit_for_bit(engine: Engine, tmp_path: Path) -> None:
     """Tokens, cache and what comes next are those of a session that was never put away."""
-    session = _read(engine)
+    session = read_alone(engine, IDS)
     list(session.decode(max_tokens=5))
     session.save(tmp_path)
     expected = list(session.decode(max_tokens=8))
@@ -74,7 +68,7 @@ def test_goes_on_bit_for_bit(engine: Engine, tmp_path: Path) -> None:
 
 def test_only_new_pages_are_written(one: Engine, tmp_path: Path) -> None:
     """A second save writes the page that has changed, and removes what it was before."""
-    session = _read(one)
+    session = read_alone(one, IDS)
     size = session.sequence.cache.page_bytes
     assert session.save(tmp_path).written == 3 * size
     assert session.save(tmp_path).written == 0
@@ -90,7 +84,7 @@ def test_only_new_pages_are_written(one: Engine, tmp_path: Path) -> None:
 def test_for_this_user_alone(one: Engine, tmp_path: Path) -> None:
     """The folder and every file can be read by nobody else, and no temporary one is left."""
     folder = tmp_path / "kept"
-    _read(one).save(folder)
+    read_alone(one, IDS).save(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
     assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".kv", ".kv", ".kv"]
@@ -133,7 +127,7 @@ def test_a_page_that_is_not_as_it_was(
     one: Engine, tmp_path: Path, damage: Callable[[Path], None], says: str, number: int
 ) -> None:
     """It is refused and computed again, with what follows it; what comes next is the same."""
-    session = _read(one)
+    session = read_alone(one, IDS)
     session.save(tmp_path)
     expected = list(session.decode(max_tokens=6))
     damage(_pages(tmp_path)[number])
@@ -150,7 +144,7 @@ def test_a_page_that_is_not_as_it_was(
 
 def test_an_index_cut_anywhere_is_refused(one: Engine, tmp_path: Path) -> None:
     """Cut at many places, or with a byte changed, it is an error that names the file."""
-    _read(one).save(tmp_path)
+    read_alone(one, IDS).save(tmp_path)
     path = tmp_path / "index.json"
     whole = path.read_bytes()
     for at in range(0, len(whole), 97):
@@ -183,7 +177,7 @@ def test_a_hostile_index_is_refused(
     one: Engine, tmp_path: Path, change: Callable[[dict[str, Any]], object]
 ) -> None:
     """One that has a right hash and wrong contents is an error too, and nothing worse."""
-    _read(one).save(tmp_path)
+    read_alone(one, IDS).save(tmp_path)
     _rewrite(tmp_path, change)
     with pytest.raises(EngineError):
         one.load_session(tmp_path)
@@ -191,7 +185,7 @@ def test_a_hostile_index_is_refused(
 
 def test_other_tokens_find_no_page(one: Engine, tmp_path: Path) -> None:
     """Pages belong to the tokens up to their end: with another token in the index none is used."""
-    _read(one).save(tmp_path)
+    read_alone(one, IDS).save(tmp_path)
     _rewrite(tmp_path, lambda body: body["tokens"].__setitem__(300, (IDS[300] + 1) % tiny.VOCAB))
     again = one.load_session(tmp_path)
     assert again.n_cached == 256
@@ -201,7 +195,7 @@ def test_other_tokens_find_no_page(one: Engine, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_of_something_else(one: Engine, tiny_model: MakeModel, tmp_path: Path) -> None:
     """Another model, format or target is refused by name."""
-    _read(one).save(tmp_path)
+    read_alone(one, IDS).save(tmp_path)
     loads: list[tuple[str, dict[str, Any], str]] = [
         ("f32", {}, "model: "),
         ("q8_0", {"kv": "q8"}, "kv: bf16 there, q8 here"),
@@ -223,7 +217,7 @@ def test_a_save_that_fails_leaves_the_one_before(
     one: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk in the midst of it: the error is told, and the earlier session is whole."""
-    session = _read(one)
+    session = read_alone(one, IDS)
     session.save(tmp_path)
     session.prefill(IDS[:200])
 
@@ -270,7 +264,7 @@ def test_nothing_else_in_the_folder_is_touched(one: Engine, tmp_path: Path) -> N
         if name in gone:
             os.utime(path, (1e9, 1e9))
 
-    _read(one).save(tmp_path)
+    read_alone(one, IDS).save(tmp_path)
 
     assert [name for name in kept if not (tmp_path / name).exists()] == []
     assert [name for name in gone if (tmp_path / name).exists()] == []
@@ -292,13 +286,13 @@ def test_not_through_a_link(one: Engine, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(EngineError, match="not a folder that you own"):
-        _read(one).save(tmp_path / "link")
+        read_alone(one, IDS).save(tmp_path / "link")
     assert not list((tmp_path / "real").iterdir())
 
 
 def test_the_hashes_are_sha256(one: Engine, tmp_path: Path) -> None:
     """What the index says of a page is the SHA-256 that any other program computes."""
-    _read(one).save(tmp_path)
+    read_alone(one, IDS).save(tmp_path)
     body = json.loads(checked_files.read_sealed(tmp_path / "index.json"))
     for name, digest in body["pages"]:
         assert hashlib.sha256((tmp_path / f"{name}.kv").read_bytes()).hexdigest() == digest

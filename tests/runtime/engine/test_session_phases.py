@@ -24,17 +24,6 @@ MakeModel = Callable[[str], Path]
 PROMPT = np.random.default_rng(2).integers(0, tiny.VOCAB, 40).tolist()
 
 
-@pytest.fixture(scope="module")
-def engine(tiny_model: MakeModel) -> Iterator[Engine]:
-    with Engine.load(tiny_model("q8_0"), threads=2) as engine:
-        yield engine
-
-
-@pytest.fixture
-def session(engine: Engine) -> Session:
-    return engine.session()
-
-
 def _sane(phase: PhaseEvent, engine: Engine) -> None:
     assert phase.wall_s > 0
     assert phase.flops > 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import tiny_qwen3 as tiny
+from helpers.alone import decode_alone, logits_alone
 
 from triplepoint.errors import EngineError, PassCancelledError
 from triplepoint.runtime.engine.engine import Engine
@@ -22,34 +23,10 @@ LONG = np.random.default_rng(3).integers(0, tiny.VOCAB, tiny.CONTEXT).tolist()
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_model: MakeModel) -> Iterator[Engine]:
-    with Engine.load(tiny_model("q8_0"), threads=2) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
 def slow(tiny_model: MakeModel) -> Iterator[Engine]:
     """An engine whose prefill of LONG takes a second or so: there is time to stop it."""
     with Engine.load(tiny_model("f32"), threads=2, target="generic", kv="f32") as engine:
         yield engine
-
-
-@pytest.fixture
-def session(engine: Engine) -> Session:
-    return engine.session()
-
-
-def _alone(engine: Engine, ids: list[int], steps: int, **settings: object) -> list[int]:
-    """What a session of its own decodes after `ids`."""
-    session = engine.session()
-    session.prefill(ids)
-    return list(session.decode(max_tokens=steps, **settings))  # pyright: ignore[reportArgumentType]
-
-
-def _logits(engine: Engine, ids: list[int]) -> np.ndarray:
-    session = engine.session()
-    session.prefill(ids)
-    return session.logits.copy()
 
 
 def _prefill_for_ever(session: Session, ids: list[int], keep: int = 0) -> None:
@@ -80,7 +57,7 @@ def test_stop_ends_a_prefill(slow: Engine) -> None:
     assert session.n_cached < len(session.tokens)
     session.truncate(len(PROMPT))
     session.prefill([1, 2])
-    assert np.array_equal(session.logits.copy(), _logits(slow, [*LONG[: len(PROMPT)], 1, 2]))
+    assert np.array_equal(session.logits.copy(), logits_alone(slow, [*LONG[: len(PROMPT)], 1, 2]))
 
 
 def test_a_stopped_prefill_is_finished_by_the_next(slow: Engine) -> None:
@@ -101,7 +78,7 @@ def test_a_stopped_prefill_is_finished_by_the_next(slow: Engine) -> None:
     session.prefill([])
 
     assert session.n_cached == 1200
-    assert np.array_equal(session.logits.copy(), _logits(slow, LONG[:1200]))
+    assert np.array_equal(session.logits.copy(), logits_alone(slow, LONG[:1200]))
 
 
 def test_stop_ends_a_decode(engine: Engine, session: Session) -> None:
@@ -119,7 +96,7 @@ def test_stop_ends_a_decode(engine: Engine, session: Session) -> None:
 
     assert session.tokens == PROMPT + ids
     assert len(ids) == 4
-    assert ids + list(session.decode(max_tokens=4)) == _alone(engine, PROMPT, 8)
+    assert ids + list(session.decode(max_tokens=4)) == decode_alone(engine, PROMPT, 8)
 
 
 def test_a_cancelled_pass_leaves_no_logits(slow: Engine) -> None:
@@ -153,7 +130,7 @@ def test_keyboard_interrupt(slow: Engine) -> None:
     session.truncate(0)
     session.prefill(PROMPT)
 
-    assert np.array_equal(session.logits.copy(), _logits(slow, PROMPT))
+    assert np.array_equal(session.logits.copy(), logits_alone(slow, PROMPT))
 
 
 def test_a_stop_that_comes_too_early_is_forgotten(engine: Engine, session: Session) -> None:
@@ -164,7 +141,7 @@ def test_a_stop_that_comes_too_early_is_forgotten(engine: Engine, session: Sessi
     assert session.logits_for([1, 2]).shape == (2, tiny.VOCAB)
     session.truncate(len(PROMPT))
     session.stop()
-    assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
+    assert list(session.decode(max_tokens=3)) == decode_alone(engine, PROMPT, 3)
 
 
 def test_progress(engine: Engine) -> None:

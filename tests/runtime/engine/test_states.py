@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import tiny_models as tiny
+from helpers.alone import remembered
+from helpers.few_tokens import FewTokens
 
 from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
@@ -38,17 +40,8 @@ def engine(path: Path) -> Iterator[Engine]:
 @pytest.fixture(scope="module")
 def expected(path: Path) -> Iterator[Callable[[list[int]], np.ndarray]]:
     """Logits after some tokens, by an engine that does nothing else."""
-    known: dict[tuple[int, ...], np.ndarray] = {}
     with Engine.load(path, threads=2) as engine:
-
-        def logits(ids: list[int]) -> np.ndarray:
-            if tuple(ids) not in known:
-                session = engine.session()
-                session.prefill(ids)
-                known[tuple(ids)] = session.logits.copy()
-            return known[tuple(ids)]
-
-        yield logits
+        yield remembered(engine)
 
 
 Expected = Callable[[list[int]], np.ndarray]
@@ -104,20 +97,6 @@ def test_decoded_is_prefilled(engine: Engine, expected: Expected) -> None:
     assert np.array_equal(session.logits, expected([*IDS[:60] * 3, *said, *OTHER]))
 
 
-class FewTokens:
-    """Lets a model say three tokens only: what it says repeats itself, and not always."""
-
-    def mask(self) -> np.ndarray:
-        """Tokens 5, 6 and 8."""
-        bits = np.zeros(-(-tiny.VOCAB // 32), np.uint32)
-        bits[0] = 0b101100000
-        return bits
-
-    def advance(self, token: int) -> None:
-        """They may come in any order."""
-        assert token in (5, 6, 8)
-
-
 def test_drafts(engine: Engine) -> None:
     """Drafts that are refused leave nothing behind: the same tokens come without them."""
     prompt = IDS[:9]
@@ -140,42 +119,32 @@ def test_drafts(engine: Engine) -> None:
     assert np.array_equal(after, before)
 
 
+def _drafted(path: Path, pages: int, states: int, ids: list[int], steps: int) -> int:
+    """How many tokens are drafted where so many pages and states fit, which are never exceeded."""
+    with Engine.load(path, threads=1) as engine:
+        assert engine.loaded.layout.states is not None
+        room = pages * HUGE_PAGE + states * engine.loaded.layout.states.nbytes
+    with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
+        session = engine.session()
+        session.prefill(ids)
+        decoded = session.decode(max_tokens=steps, constraint=FewTokens())
+        used = [engine.loaded.layout.memory.used for _ in decoded]
+        assert session.last_phase is not None
+
+    assert max(used) <= room
+    assert len(used) == steps
+    return session.last_phase.drafted_tokens
+
+
 @pytest.mark.parametrize("states", [1, 2])
 def test_drafts_keep_to_the_budget(path: Path, states: int) -> None:
     """The second state that they take counts; where there can be no room for it, none are made."""
-    with Engine.load(path, threads=1) as engine:
-        assert engine.loaded.layout.states is not None
-        room = HUGE_PAGE + states * engine.loaded.layout.states.nbytes
-    with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
-        session = engine.session()
-        session.prefill(IDS[:9])
-        used = [
-            engine.loaded.layout.memory.used
-            for _ in session.decode(max_tokens=120, constraint=FewTokens())
-        ]
-        assert session.last_phase is not None
-        assert (session.last_phase.drafted_tokens > 0) == (states == 2)
-
-    assert max(used) <= room
-    assert len(used) == 120
+    assert (_drafted(path, 1, states, IDS[:9], 120) > 0) == (states == 2)
 
 
 def test_a_text_goes_on_where_drafts_have_no_room_any_more(path: Path) -> None:
     """The second state is given up for the page that follows."""
-    with Engine.load(path, threads=1) as engine:
-        assert engine.loaded.layout.states is not None
-        room = 2 * HUGE_PAGE + engine.loaded.layout.states.nbytes
-    with Engine.load(path, threads=1, draft_tokens=4, kv_memory=room, spill=0) as engine:
-        session = engine.session()
-        session.prefill(IDS[:150])
-        used = [
-            engine.loaded.layout.memory.used
-            for _ in session.decode(max_tokens=200, stop=(), constraint=FewTokens())
-        ]
-        assert session.last_phase is not None
-        assert session.last_phase.drafted_tokens > 0
-    assert max(used) <= room
-    assert len(used) == 200
+    assert _drafted(path, 2, 1, IDS[:150], 200) > 0
 
 
 def test_nobody_loses_pages_for_a_draft(path: Path) -> None:

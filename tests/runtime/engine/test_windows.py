@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import tiny_models
+from helpers.alone import logits_alone
 
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.engine.engine import Engine
@@ -39,12 +40,6 @@ def _no_slack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv, "SLACK", 0)
 
 
-def _logits(engine: Engine, ids: list[int]) -> np.ndarray:
-    session = engine.session()
-    session.prefill(ids)
-    return session.logits.copy()
-
-
 def _whole(session: Session) -> list[bool]:
     return [page.whole for page in session.sequence.cache.held]
 
@@ -70,9 +65,9 @@ def test_a_context_in_steps(engine: Engine) -> None:
     session = engine.session()
     for at in range(0, LONG, 300):
         session.prefill(IDS[at : min(at + 300, LONG)])
-    assert np.array_equal(session.logits, _logits(engine, IDS[:LONG]))
+    assert np.array_equal(session.logits, logits_alone(engine, IDS[:LONG]))
     ids = list(session.decode(max_tokens=20))
-    assert np.array_equal(session.logits_for([3])[0], _logits(engine, [*IDS[:LONG], *ids, 3]))
+    assert np.array_equal(session.logits_for([3])[0], logits_alone(engine, [*IDS[:LONG], *ids, 3]))
 
 
 @pytest.mark.parametrize("keep", [0, 1, PAGE - 1, 3 * PAGE, 6 * PAGE + 50, LONG - 1])
@@ -82,7 +77,7 @@ def test_going_back(engine: Engine, keep: int) -> None:
     session.prefill(IDS[:LONG])
     fork = session.fork(keep)
     session.truncate(keep)
-    want = _logits(engine, [*IDS[:keep], 5, 6, 7])
+    want = logits_alone(engine, [*IDS[:keep], 5, 6, 7])
     for one in (session, fork):
         one.prefill([5, 6, 7])
         assert one.n_cached == keep + 3
@@ -98,10 +93,10 @@ def test_forks_keep_what_they_see(engine: Engine) -> None:
     assert _whole(early) == [False, True, True]
     assert early.sequence.cache.held[1] is late.sequence.cache.held[1]
     early.prefill([1])
-    assert np.array_equal(early.logits, _logits(engine, [*IDS[: 2 * PAGE + 10], 1]))
+    assert np.array_equal(early.logits, logits_alone(engine, [*IDS[: 2 * PAGE + 10], 1]))
     early.prefill(IDS[:PAGE])
     assert not late.sequence.cache.held[1].whole
-    assert np.array_equal(late.logits, _logits(engine, IDS[:LONG]))
+    assert np.array_equal(late.logits, logits_alone(engine, IDS[:LONG]))
 
 
 @pytest.fixture
@@ -125,7 +120,7 @@ def test_prefixes(engine: Engine, sharing: Callable[[], Session]) -> None:
     for at in (3 * PAGE, LONG - 1, 100):
         other = sharing()
         assert other.prefill([*IDS[:at], 7]).shared_tokens == at
-        assert np.array_equal(other.logits, _logits(engine, [*IDS[:at], 7]))
+        assert np.array_equal(other.logits, logits_alone(engine, [*IDS[:at], 7]))
 
 
 @pytest.mark.slow
@@ -144,7 +139,7 @@ def test_windows_go_first_when_memory_is_wanted(
     for at in (3 * PAGE, LONG - 1):
         other = sharing()
         assert other.prefill([*IDS[:at], 7]).shared_tokens == (at if at > 3 * PAGE else 0)
-        assert np.array_equal(other.logits, _logits(engine, [*IDS[:at], 7]))
+        assert np.array_equal(other.logits, logits_alone(engine, [*IDS[:at], 7]))
     assert sharing().prefill([*IDS[: 3 * PAGE], 8]).shared_tokens == 3 * PAGE
 
 
@@ -160,11 +155,11 @@ def test_on_disk(engine: Engine, tmp_path: Path) -> None:
     loaded = engine.load_session(tmp_path / "kept")
     assert (loaded.restore_error, loaded.n_cached) == ("", LONG)
     loaded.prefill([9])
-    want = _logits(engine, [*IDS[:LONG], 9])
+    want = logits_alone(engine, [*IDS[:LONG], 9])
     assert np.array_equal(loaded.logits, want)
     loaded.truncate(3 * PAGE)
     loaded.prefill([9])
-    assert np.array_equal(loaded.logits, _logits(engine, [*IDS[: 3 * PAGE], 9]))
+    assert np.array_equal(loaded.logits, logits_alone(engine, [*IDS[: 3 * PAGE], 9]))
     damaged = sorted((tmp_path / "kept").glob("*.kv"))[3]
     damaged.write_bytes(b"x" * damaged.stat().st_size or b"x")
     again = engine.load_session(tmp_path / "kept")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.alone import remembered
 from helpers.qwen3_numpy import divergence
 from helpers.trained_small import MODELS, Small, Talk, encoder, talk
 
@@ -60,17 +61,8 @@ Expected = Callable[[list[int]], np.ndarray]
 @pytest.fixture(scope="module")
 def expected(small: Small) -> Iterator[Expected]:
     """Logits after some tokens, by an engine of one thread that does nothing else."""
-    known: dict[tuple[int, ...], np.ndarray] = {}
     with Engine.load(small.path, threads=1, context=CONTEXT) as engine:
-
-        def logits(ids: list[int]) -> np.ndarray:
-            if tuple(ids) not in known:
-                session = engine.session()
-                session.prefill(ids)
-                known[tuple(ids)] = session.logits.copy()
-            return known[tuple(ids)]
-
-        yield logits
+        yield remembered(engine)
 
 
 def _own(one: Talk) -> np.ndarray:

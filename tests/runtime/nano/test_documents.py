@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,13 +58,6 @@ CONVERSATIONS = {
         ),
     ],
 }
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model."""
-    with Engine.load("nano") as engine:
-        yield engine
 
 
 @pytest.mark.parametrize("place", CONVERSATIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -33,12 +33,6 @@ MACHINE = MachineProfile(
     cpu="", cores=2, target="avx2", threads=2, caches={"L3": 16 << 20}, read_gbps={"DRAM": 20.0},
     int8_gops=500.0, fp32_gflops=125.0, bf16_gflops=250.0, barrier_s=1e-7,
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine.load("nano") as engine:
-        yield engine
 
 
 @pytest.fixture(scope="module")

@@ -5,22 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from triplepoint.jit.compile import Library, ObjectCache, default_folder
 from triplepoint.jit.pool import Pool
-from triplepoint.jit.targets import detect
 from triplepoint.runtime.physics.huge_pages import SAMPLES, PageGain, page_gain
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    pool = Pool(Library(detect(), ObjectCache(default_folder())), 2)
-    yield pool
-    pool.close()
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +42,6 @@ BY_HAND = MachineProfile(
     bf16_gflops=250.0,
     barrier_s=1e-6,
 )
-
-
-@pytest.fixture(scope="module")
-def library() -> Library:
-    return Library(detect())
-
-
-@pytest.fixture(scope="module")
-def pool(library: Library) -> Iterator[Pool]:
-    pool = Pool(library, 2)
-    yield pool
-    pool.close()
 
 
 @pytest.fixture(scope="module")

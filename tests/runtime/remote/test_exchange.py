@@ -81,6 +81,15 @@ def test_an_event_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         chunks_of(monkeypatch, [line] * (MAX_EVENT // len(line) + 2))
 
 
+def _wait_for(told: str) -> float | None:
+    """How long to wait for a busy server that says this."""
+    with openai_server() as server:
+        server.models, server.headers = 429, {"Retry-After": told}
+        with pytest.raises(BusyError) as busy:
+            fetch_json(Server(server.url, None, 10), "/models", timeout=10)
+    return busy.value.wait_s
+
+
 @pytest.mark.parametrize(
     ("told", "least", "most"),
     [
@@ -94,21 +103,12 @@ def test_an_event_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_how_long_a_server_says_to_wait(told: Callable[[], str], least: float, most: float) -> None:
     """In seconds, or as a moment; never longer than a client waits."""
-    with openai_server() as server:
-        server.models, server.headers = 429, {"Retry-After": told()}
-        with pytest.raises(BusyError) as busy:
-            fetch_json(Server(server.url, None, 10), "/models", timeout=10)
-
-    assert busy.value.wait_s is not None
-    assert least <= busy.value.wait_s <= most
+    wait_s = _wait_for(told())
+    assert wait_s is not None
+    assert least <= wait_s <= most
 
 
 @pytest.mark.parametrize("told", ["soon", "", "Wed, 99 Oct 2015 07:28:00 GMT", "99999999999999999"])
 def test_what_says_no_time(told: str) -> None:
     """It counts as not given, or as very long."""
-    with openai_server() as server:
-        server.models, server.headers = 429, {"Retry-After": told}
-        with pytest.raises(BusyError) as busy:
-            fetch_json(Server(server.url, None, 10), "/models", timeout=10)
-
-    assert busy.value.wait_s in (None, 30)
+    assert _wait_for(told) in (None, 30)

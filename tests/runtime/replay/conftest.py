@@ -1,20 +1,10 @@
-"""The embedded model, and files to ask it about."""
+"""Files to ask the embedded model about."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from triplepoint import Engine
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model."""
-    with Engine.load("nano") as engine:
-        yield engine
 
 
 @pytest.fixture(scope="module")

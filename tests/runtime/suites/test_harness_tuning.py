@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.agents import MakeEngine
 from helpers.scoring_engine import Scoring, right_reply, scoring_engine
 
 from triplepoint.runtime.agent.harness.defaults import DEFAULTS, checked
@@ -23,7 +24,6 @@ from triplepoint.runtime.suites.harness_tuning import (
     share,
 )
 
-MakeEngine = Callable[..., Any]
 WRONG = "I see.<|im_end|>"
 KINDS = 8
 

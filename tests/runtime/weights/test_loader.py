@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,6 @@ from triplepoint.errors import GGUFError, UnsupportedModelError
 from triplepoint.jit.compile import Library
 from triplepoint.jit.kernels.panels import FORMATS, pack_reference
 from triplepoint.jit.pool import Pool
-from triplepoint.jit.targets import detect
 from triplepoint.runtime.gguf.file import GGMLType
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.write import GGUFWriter
@@ -26,18 +25,6 @@ from triplepoint.runtime.weights.loader import WeightLoader
 MakeModel = Callable[[str], Path]
 Q, GATE, UP = (f"blk.0.{part}.weight" for part in ("attn_q", "ffn_gate", "ffn_up"))
 Q_SHAPE, FFN_SHAPE = (192, 96), (160, 96)
-
-
-@pytest.fixture(scope="module")
-def library() -> Library:
-    return Library(detect())
-
-
-@pytest.fixture(scope="module")
-def pool(library: Library) -> Iterator[Pool]:
-    pool = Pool(library, 2)
-    yield pool
-    pool.close()
 
 
 @pytest.fixture

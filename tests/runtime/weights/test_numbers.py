@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,6 @@ from triplepoint.errors import GGUFError
 from triplepoint.jit.compile import Library
 from triplepoint.jit.kernels.panels import FORMATS, Format
 from triplepoint.jit.pool import Pool
-from triplepoint.jit.targets import detect
 from triplepoint.runtime.gguf.file import GGMLType
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.write import GGUFWriter
@@ -23,18 +22,6 @@ from triplepoint.runtime.hub.model_info import read_model_info
 from triplepoint.runtime.weights.loader import WeightLoader
 
 ROWS, BLOCKS = 70, 4
-
-
-@pytest.fixture(scope="module")
-def library() -> Library:
-    return Library(detect())
-
-
-@pytest.fixture(scope="module")
-def pool(library: Library) -> Iterator[Pool]:
-    pool = Pool(library, 2)
-    yield pool
-    pool.close()
 
 
 def bad_numbers(form: Format) -> list[bytes]:

@@ -9,7 +9,7 @@ import struct
 import sys
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,13 +33,6 @@ from triplepoint.runtime.weights.packed_cache import CacheStatus, copies, pack_o
 from triplepoint.runtime.weights.packed_file import RefusedCopyError
 
 MakeModel = Callable[[str], Path]
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    pool = Pool(Library(detect()), 2)
-    yield pool
-    pool.close()
 
 
 @pytest.fixture

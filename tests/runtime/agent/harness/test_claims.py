@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from helpers.agents import END, call
+from helpers.agents import END, MakeEngine, call
 
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.harness.claims import NOT_CALLED, NOT_DONE
 from triplepoint.tools import EditTools
 
-MakeEngine = Callable[..., Any]
 WRITE = call("write_file", path="a.txt", content="x")
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from helpers.agents import END, run_all
+from helpers.agents import END, MakeEngine, run_all
 
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.tools import EditTools
 from triplepoint.tools.policy import Policy, Rule
-
-MakeEngine = Callable[..., Any]
 
 
 def asked(scripted: MakeEngine, folder: Path, *questions: str) -> Agent:

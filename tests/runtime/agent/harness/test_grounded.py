@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.agents import END, call, run_all
+from helpers.agents import END, MakeEngine, call, run_all
 
 from triplepoint import Engine, Policy
 from triplepoint.errors import SettingError
@@ -23,7 +22,6 @@ from triplepoint.runtime.replay.replay import verify
 from triplepoint.tools import EditTools
 from triplepoint.traces import Trace
 
-MakeEngine = Callable[..., Any]
 QUESTION = "What port does the server use?"
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.agents import END, call, conversation_of, run_all
+from helpers.agents import END, MakeEngine, call, conversation_of, run_all
 
 from triplepoint import Engine
 from triplepoint.errors import SettingError
@@ -24,7 +23,6 @@ from triplepoint.runtime.conversation.reply import Reply
 from triplepoint.tools import tool
 from triplepoint.traces import Trace
 
-MakeEngine = Callable[..., Any]
 LISTED = Looked(ToolCall("list_dir", {"path": "."}), "app.log")
 
 

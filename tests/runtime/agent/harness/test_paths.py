@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.agents import END, call, run_all
+from helpers.agents import END, MakeEngine, call, run_all
 
 from triplepoint import Engine
 from triplepoint.runtime.agent.agent import Agent
@@ -22,7 +21,6 @@ from triplepoint.tools.policy import Policy, Rule
 from triplepoint.traces import Trace
 from triplepoint.traces.events import ContentEvent
 
-MakeEngine = Callable[..., Any]
 ONLY = {"evidence": False, "no_repeats": False, "claims": False}
 
 

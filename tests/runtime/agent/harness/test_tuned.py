@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.agents import END, run_all
+from helpers.agents import END, MakeEngine, run_all
 
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.harness import tuned
@@ -16,7 +15,6 @@ from triplepoint.runtime.agent.harness.defaults import DEFAULTS, harness_of
 from triplepoint.runtime.agent.harness.examples import EXAMPLES, with_examples
 from triplepoint.runtime.agent.harness.tuned import Tuned, keep, path_of, tuned_for
 
-MakeEngine = Callable[..., Any]
 DIGEST, OTHER = "a" * 64, "b" * 64
 FOUND = Tuned({"examples": True, "best_lines": 2}, "2026-11-30", "0.1.0", 20, 0.6, 0.39, 0.78, 0.5)
 

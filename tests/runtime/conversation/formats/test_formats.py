@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers.format_checks import END, QUOTED, allowed, encode, same, take
 from helpers.format_checks import read as read_turn
+from helpers.grammar_samples import no_arguments, read_file
 from pydantic import BaseModel, Field
 
 from triplepoint.runtime.conversation.formats import FORMATS
@@ -28,18 +29,6 @@ class Point(BaseModel):
 
     x: float
     label: str | None = None
-
-
-@tool
-def read_file(path: str, start: int = 1, end: int | None = None) -> str:
-    """Reads lines."""
-    return f"{path} {start} {end}"
-
-
-@tool
-def no_arguments() -> str:
-    """Takes nothing."""
-    return "ok"
 
 
 @tool

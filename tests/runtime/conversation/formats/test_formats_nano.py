@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -33,13 +32,6 @@ def search(pattern: Short, path: Short = ".", regex: bool = False) -> str:
 def list_dir(path: Short = ".") -> str:
     """Lists a folder."""
     return path
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded model, loaded once."""
-    with Engine.load("nano") as engine:
-        yield engine
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import numpy as np
 import pytest
+from helpers.agents import END
 from pydantic import Field
 
 from triplepoint.runtime.conversation.formats import FORMATS
@@ -18,7 +19,6 @@ from triplepoint.tools import ToolSet
 from triplepoint.tools.schema_tool import SchemaTool
 
 MakeTokenizer = Callable[..., Tokenizer]
-END = "<|im_end|>"
 PATTERNS = {
     r"^[a-z]{2}-\d+$": (["ab-1", "xy-20"], ["ab-", "ab-1 ", "Ab-1", "zab-1", ""]),
     r"b+": (["b", "abba", "a\nb"], ["", "ac"]),

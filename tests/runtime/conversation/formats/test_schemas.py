@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from helpers.agents import END
 from helpers.format_checks import take
 from helpers.grammar_samples import grammar_of, sample
 from hypothesis import given, settings
@@ -23,7 +24,6 @@ from triplepoint.runtime.conversation.reasoning_tags import NO_THINKING
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 MakeTokenizer = Callable[..., Tokenizer]
-END = "<|im_end|>"
 TEXT = {"type": "string"}
 A = {"type": "object", "properties": {"a": TEXT}, "required": ["a"]}
 B = {"type": "object", "properties": {"b": TEXT}}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers import tiny_models as tiny
 from helpers import tiny_mtp
+from helpers.few_tokens import FewTokens
 from helpers.tiers import quick
 
 from triplepoint.errors import GGUFError, PassCancelledError, SettingError
@@ -245,19 +246,6 @@ def test_company(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     for thread in threads:
         thread.join()
     assert [found[n] for n in range(3)] == want
-
-
-class FewTokens:
-    """Lets a model say three tokens only: what it says repeats itself, and not always."""
-
-    def mask(self) -> np.ndarray:
-        """Tokens 5, 6 and 8."""
-        bits = np.zeros(-(-tiny.VOCAB // 32), np.uint32)
-        bits[0] = 0b101100000
-        return bits
-
-    def advance(self, token: int) -> None:
-        """They may come in any order."""
 
 
 def test_both_sources(model: MakeModel) -> None:

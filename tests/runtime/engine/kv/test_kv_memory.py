@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.alone import decode_alone
 
 from triplepoint.errors import ContextOverflowError, SettingError
 from triplepoint.jit.kernels.kvcache import PAGE
@@ -44,12 +45,6 @@ def _empty(engine: Engine) -> None:
     engine.core.prefix_cache.clear()
     gc.collect()
     assert engine.loaded.layout.memory.used == 0
-
-
-def _run(engine: Engine, prompt: list[int], steps: int = 60, **options: Any) -> list[int]:
-    session = engine.session()
-    session.prefill(prompt)
-    return list(session.decode(max_tokens=steps, **options))
 
 
 @pytest.mark.slow
@@ -157,7 +152,7 @@ def test_pages_are_counted(engine: Engine) -> None:
 )
 def test_more_than_fit_at_once(engine: Engine, sampling: Sampling) -> None:
     """Five sessions where two fit: all write what they write alone, and memory keeps its bound."""
-    want = [_run(engine, prompt, sampling=sampling) for prompt in PROMPTS]
+    want = [decode_alone(engine, prompt, 60, sampling=sampling) for prompt in PROMPTS]
     gc.collect()
     before, most = engine.core.scheduler.pages.preempted, 0
     ready, make = threading.Barrier(len(PROMPTS)), Page.__init__
@@ -169,7 +164,7 @@ def test_more_than_fit_at_once(engine: Engine, sampling: Sampling) -> None:
 
     def work(prompt: list[int]) -> list[int]:
         ready.wait()
-        return _run(engine, prompt, sampling=sampling)
+        return decode_alone(engine, prompt, 60, sampling=sampling)
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(len(PROMPTS)) as threads:
         patch.setattr(Page, "__init__", watched)
@@ -230,7 +225,7 @@ def test_who_rests_goes_first(engine: Engine) -> None:
     """A session that nobody asks loses its pages before a busy one, and goes on all the same."""
     resting = engine.session()
     resting.prefill(PROMPTS[0])
-    want = _run(engine, PROMPTS[1], 10)
+    want = decode_alone(engine, PROMPTS[1], 10)
     sessions = []
     for prompt in PROMPTS[1:3]:
         session = engine.session()
@@ -275,7 +270,7 @@ def test_one_that_never_fits_is_refused(engine: Engine) -> None:
     wanted, fits = raised.value.memory or (0, 0)
     assert fits == PAGES * PAGE < wanted <= len(session.tokens)
     session.truncate(len(PROMPTS[0]))
-    assert list(session.decode(max_tokens=20)) == _run(engine, PROMPTS[0], 20)
+    assert list(session.decode(max_tokens=20)) == decode_alone(engine, PROMPTS[0], 20)
 
 
 @pytest.mark.slow
@@ -301,7 +296,7 @@ def test_a_session_from_disk_keeps_to_the_budget(
     session.prefill(PROMPTS[0])
     session.save(tmp_path)
     session.close()
-    want = _run(engine, PROMPTS[0], 10)
+    want = decode_alone(engine, PROMPTS[0], 10)
     gc.collect()
     others = [engine.session() for _ in range(2)]
     for other, prompt in zip(others, PROMPTS[1:], strict=False):

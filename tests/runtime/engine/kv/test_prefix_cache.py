@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from helpers.alone import logits_alone
 
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.engine.engine import Engine
@@ -38,12 +39,6 @@ def _sharing(engine: Engine) -> Session:
     return session
 
 
-def _logits(engine: Engine, ids: list[int]) -> np.ndarray:
-    session = engine.session()
-    session.prefill(ids)
-    return session.logits.copy()
-
-
 @pytest.mark.parametrize("common", [1, 100, PAGE, PAGE + 1, 2 * PAGE + 77])
 def test_found_to_the_token(engine: Engine, common: int) -> None:
     """As much as two texts have in common is taken over, and gives the bits of computing it."""
@@ -55,10 +50,10 @@ def test_found_to_the_token(engine: Engine, common: int) -> None:
 
     assert phase.shared_tokens == common
     assert phase.tokens == len(text)
-    assert np.array_equal(second.logits, _logits(engine, text))
+    assert np.array_equal(second.logits, logits_alone(engine, text))
     first.truncate(0)
     first.prefill(IDS[:700])
-    assert np.array_equal(first.logits, _logits(engine, IDS[:700]))
+    assert np.array_equal(first.logits, logits_alone(engine, IDS[:700]))
 
 
 def test_the_same_text_computes_its_last_token(engine: Engine) -> None:
@@ -68,7 +63,7 @@ def test_the_same_text_computes_its_last_token(engine: Engine) -> None:
     phase = session.prefill(IDS[:400])
     assert phase.shared_tokens == 399
     assert phase.cached_tokens == 399
-    assert np.array_equal(session.logits, _logits(engine, IDS[:400]))
+    assert np.array_equal(session.logits, logits_alone(engine, IDS[:400]))
 
 
 def test_only_those_that_share(engine: Engine) -> None:
@@ -92,7 +87,7 @@ def test_a_finished_session_is_found(engine: Engine) -> None:
     other = _sharing(engine)
 
     assert other.prefill([*text, 5]).shared_tokens == 250 + len(said) - 1
-    assert np.array_equal(other.logits, _logits(engine, [*text, 5]))
+    assert np.array_equal(other.logits, logits_alone(engine, [*text, 5]))
 
 
 def test_the_owner_goes_on_without_a_copy(engine: Engine) -> None:
@@ -105,7 +100,7 @@ def test_the_owner_goes_on_without_a_copy(engine: Engine) -> None:
     assert first.sequence.cache.pages[:1].tolist() == pages
     assert second.sequence.cache.pages[:1].tolist() != pages
     for session in (first, second):
-        assert np.array_equal(session.logits, _logits(engine, list(session.tokens)))
+        assert np.array_equal(session.logits, logits_alone(engine, list(session.tokens)))
 
 
 @pytest.mark.slow
@@ -128,7 +123,7 @@ def test_memory_is_let_go_by_age(engine: Engine) -> None:
     assert cache.find(texts[1])[1] == 0
     assert cache.find(texts[0])[1] == len(texts[0])
     kept.prefill([9])
-    assert np.array_equal(kept.logits, _logits(engine, list(kept.tokens)))
+    assert np.array_equal(kept.logits, logits_alone(engine, list(kept.tokens)))
 
 
 @pytest.mark.slow
@@ -189,7 +184,7 @@ def test_random_texts(engine: Engine) -> None:
             sessions.pop(chance.randrange(len(sessions)))
             engine.core.prefix_cache.evict(chance.choice((1, 1 << 22)))
             continue
-        assert np.array_equal(session.logits, _logits(engine, list(session.tokens)))
+        assert np.array_equal(session.logits, logits_alone(engine, list(session.tokens)))
 
 
 def test_drafts_are_not_kept(engine: Engine) -> None:
@@ -202,7 +197,7 @@ def test_drafts_are_not_kept(engine: Engine) -> None:
     second = _sharing(engine)
 
     assert second.prefill(IDS).shared_tokens == PAGE
-    assert np.array_equal(second.logits, _logits(engine, IDS))
+    assert np.array_equal(second.logits, logits_alone(engine, IDS))
 
 
 @pytest.mark.slow
@@ -254,7 +249,7 @@ def test_namespaces(engine: Engine, common: int) -> None:
         session = _sharing(engine)
         session.sequence.namespace = namespace
         shared = session.prefill(ids).shared_tokens
-        assert np.array_equal(session.logits, _logits(engine, ids))
+        assert np.array_equal(session.logits, logits_alone(engine, ids))
         return shared
 
     assert found("", IDS[:common]) == 0

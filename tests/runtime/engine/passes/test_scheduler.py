@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
-from helpers.threads import frequent_switches, together
+from helpers.alone import decode_alone
+from helpers.threads import together
 
 from triplepoint import Agent, tool
 from triplepoint.errors import ModelError
@@ -30,30 +31,13 @@ from triplepoint.runtime.physics.costs import Part
 if TYPE_CHECKING:
     from triplepoint.runtime.agent.local_conversation import LocalConversation
 
+pytestmark = pytest.mark.usefixtures("often")
 CHANCE = np.random.default_rng(11)
 PROMPTS = [CHANCE.integers(0, 2000, size).tolist() for size in (5, 40, 300, 90, 700, 33, 12, 150)]
 STEPS = 40
 SAMPLED = Sampling(temperature=0.9, top_k=40, seed=7)
 RECALLING = Sampling(temperature=0.9, dry_multiplier=0.5, xtc_probability=0.3, seed=7)
 MIROSTAT = Sampling(temperature=1.5, mirostat=2, mirostat_tau=3.0, mirostat_eta=0.3, seed=7)
-
-
-@pytest.fixture(autouse=True)
-def often() -> Iterator[None]:
-    with frequent_switches():
-        yield
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine.load("nano", threads=2, context=4096) as engine:
-        yield engine
-
-
-def _run(engine: Engine, prompt: list[int], steps: int = STEPS, **options: Any) -> list[int]:
-    session = engine.session()
-    session.prefill(prompt)
-    return list(session.decode(max_tokens=steps, **options))
 
 
 class Passes:
@@ -77,22 +61,24 @@ class Passes:
     [Sampling(temperature=0.0), SAMPLED, RECALLING, MIROSTAT],
     ids=["greedy", "drawn", "recalling", "mirostat"],
 )
-def test_the_same_textstogether(
+def test_the_same_texts_together(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, sampling: Sampling
 ) -> None:
     """Eight sessions in eight threads write what each writes alone, and share passes."""
-    want = [_run(engine, prompt, sampling=sampling) for prompt in PROMPTS]
+    want = [decode_alone(engine, prompt, STEPS, sampling=sampling) for prompt in PROMPTS]
     passes = Passes(monkeypatch)
-    got = together(lambda n: _run(engine, PROMPTS[n], sampling=sampling), len(PROMPTS))
+    got = together(
+        lambda n: decode_alone(engine, PROMPTS[n], STEPS, sampling=sampling), len(PROMPTS)
+    )
 
     assert got == want
     assert max(len(batch) for batch in passes.seen) > 2, "nobody shared"
 
 
-def test_draftstogether(engine: Engine) -> None:
+def test_drafts_together(engine: Engine) -> None:
     """Sessions that verify drafts share passes with others; nothing changes what they write."""
     text = [5, 6, 7, 8, 9] * 8
-    want = [_run(engine, [*text, n]) for n in range(6)]
+    want = [decode_alone(engine, [*text, n], STEPS) for n in range(6)]
     before = engine.core.scheduler.shared
 
     def work(n: int) -> tuple[list[int], int]:
@@ -113,7 +99,7 @@ def test_draftstogether(engine: Engine) -> None:
 def test_a_long_prompt_beside_a_decode(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one decodes, another's prompt is computed beside it in parts that keep the deadline."""
     prompt = CHANCE.integers(0, 2000, 3000).tolist()
-    want = _run(engine, prompt, 4)
+    want = decode_alone(engine, prompt, 4)
     passes = Passes(monkeypatch)
     monkeypatch.setattr(engine.core.scheduler, "deadline_s", 0.004)
     decoder = engine.session()
@@ -130,7 +116,7 @@ def test_a_long_prompt_beside_a_decode(engine: Engine, monkeypatch: pytest.Monke
     with ThreadPoolExecutor(1) as threads:
         written = threads.submit(decode)
         try:
-            got = _run(engine, prompt, 4)
+            got = decode_alone(engine, prompt, 4)
         finally:
             done.set()
         assert written.result() > 0
@@ -274,7 +260,7 @@ def test_a_failed_pass_is_told_to_all_in_it(
     assert set(together(work, 4)) == {"the file is gone"}
     assert time.monotonic() - started < 60
     broken.clear()
-    assert len(_run(engine, PROMPTS[0], 5)) == 5
+    assert len(decode_alone(engine, PROMPTS[0], 5)) == 5
 
 
 def test_a_closed_iterator_frees_its_place(engine: Engine) -> None:
@@ -297,10 +283,10 @@ def test_logits_stay_with_their_session(engine: Engine) -> None:
     session = engine.session()
     session.prefill(PROMPTS[3])
     want = session.logits.copy()
-    together(lambda n: _run(engine, PROMPTS[n], 10), 4)
+    together(lambda n: decode_alone(engine, PROMPTS[n], 10), 4)
 
     assert np.array_equal(session.logits, want)
-    assert list(session.decode(max_tokens=10)) == _run(engine, PROMPTS[3], 10)
+    assert list(session.decode(max_tokens=10)) == decode_alone(engine, PROMPTS[3], 10)
 
 
 def test_everybody_gets_on(engine: Engine) -> None:
@@ -308,7 +294,7 @@ def test_everybody_gets_on(engine: Engine) -> None:
 
     def work(n: int) -> int:
         prompt = CHANCE.integers(0, 2000, 1500 if n % 5 == 0 else 20 + n).tolist()
-        return len(_run(engine, prompt, 30))
+        return len(decode_alone(engine, prompt, 30))
 
     assert together(work, 24) == [30] * 24
 
@@ -408,7 +394,7 @@ def test_a_prompt_in_common_is_computed_once(
     """Sessions that share and begin with the same 3,000 tokens at once: each row once."""
     common = CHANCE.integers(0, 2000, 3000).tolist()
     own = [CHANCE.integers(0, 2000, 30 + n).tolist() for n in range(4)]
-    want = [_run(engine, common + mine, 5) for mine in own]
+    want = [decode_alone(engine, common + mine, 5) for mine in own]
     computed: list[int] = []
     run = Runner.run
 
@@ -451,7 +437,7 @@ def test_the_first_sessions_may_come_at_once() -> None:
     """Threads that get an engine's first sessions at the same time share its plans, built once."""
     alone = Engine.load("nano", threads=2)
     with alone:
-        want = [_run(alone, prompt, 5) for prompt in PROMPTS[:4]]
+        want = [decode_alone(alone, prompt, 5) for prompt in PROMPTS[:4]]
     built: list[str] = []
     with Engine.load("nano", threads=2) as engine:
         forward = engine.loaded.network.forward
@@ -462,7 +448,7 @@ def test_the_first_sessions_may_come_at_once() -> None:
             forward(g, out)
 
         engine.loaded.network.forward = slowly
-        got = together(lambda n: _run(engine, PROMPTS[n], 5), 4)
+        got = together(lambda n: decode_alone(engine, PROMPTS[n], 5), 4)
 
     assert got == want
     assert len(built) == len(set(built))
@@ -472,7 +458,7 @@ def test_a_decode_that_starts_over_takes_over(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose pages were taken back beside others has what is known of its text, and goes on."""
-    want, step, steps = _run(engine, PROMPTS[2]), Scheduler.step, 0
+    want, step, steps = decode_alone(engine, PROMPTS[2], STEPS), Scheduler.step, 0
 
     def counted(scheduler: Scheduler) -> None:
         nonlocal steps

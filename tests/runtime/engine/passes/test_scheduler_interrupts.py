@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,12 +17,6 @@ from triplepoint.runtime.engine.passes.request import Request
 from triplepoint.runtime.engine.passes.scheduler import PendingRequest
 
 PROMPTS = [np.random.default_rng(11).integers(0, 2000, 40).tolist()]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine.load("nano", threads=2, context=1024) as engine:
-        yield engine
 
 
 def test_what_an_interrupt_left_of_a_lead_is_taken_back(engine: Engine) -> None:

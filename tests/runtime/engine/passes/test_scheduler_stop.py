@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.threads import frequent_switches, together
+from helpers.alone import decode_alone
+from helpers.threads import together
 
 from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.engine.engine import Engine
@@ -18,31 +19,14 @@ from triplepoint.runtime.engine.passes.request import Batch, Request, StepResult
 from triplepoint.runtime.engine.passes.runner import Runner
 from triplepoint.runtime.engine.session import Session
 
+pytestmark = pytest.mark.usefixtures("often")
 CHANCE = np.random.default_rng(11)
 PROMPTS = [CHANCE.integers(0, 2000, size).tolist() for size in (5, 40, 300, 90, 700)]
 
 
-@pytest.fixture(autouse=True)
-def often() -> Iterator[None]:
-    with frequent_switches():
-        yield
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine.load("nano", threads=2, context=4096) as engine:
-        yield engine
-
-
-def _run(engine: Engine, prompt: list[int], steps: int) -> list[int]:
-    session = engine.session()
-    session.prefill(prompt)
-    return list(session.decode(max_tokens=steps))
-
-
 def test_stop_ends_its_own_session(engine: Engine) -> None:
     """A session that is stopped ends; its neighbors write to their ends."""
-    want = [_run(engine, PROMPTS[n], 120) for n in range(4)]
+    want = [decode_alone(engine, PROMPTS[n], 120) for n in range(4)]
     sessions = [engine.session() for _ in range(4)]
 
     def work(n: int) -> list[int]:
@@ -182,7 +166,7 @@ def test_stopping_an_idle_session_ends_nobody(engine: Engine) -> None:
     """`stop` of a session that does nothing leaves the one that works alone."""
     idle, busy = engine.session(), engine.session()
     idle.prefill(PROMPTS[0])
-    want = _run(engine, PROMPTS[4], 60)
+    want = decode_alone(engine, PROMPTS[4], 60)
     over = threading.Event()
 
     def stop_again_and_again() -> None:

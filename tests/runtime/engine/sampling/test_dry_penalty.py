@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from helpers.pools import pool_of
 
-from triplepoint import Engine
 from triplepoint.runtime.engine.sampling.dry_penalty import Breakers, DryPenalty, breakers_of
 from triplepoint.runtime.engine.sampling.logit_ranking import LogitRanker
 from triplepoint.runtime.engine.sampling.sampler import Sampler
 from triplepoint.runtime.engine.sampling.settings import Sampling
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 A, B, C, D = range(4)
 
@@ -65,22 +65,21 @@ def test_the_penalty_grows() -> None:
     assert np.isfinite(logits).all()
 
 
-def test_texts_that_break_sequences() -> None:
+def test_texts_that_break_sequences(nano_tokenizer: Tokenizer) -> None:
     """All tokens that hold one; and those that one begins in, with what is to follow."""
-    with Engine.load("nano") as engine:
-        tokenizer = engine.tokenizer
-        texts = {token: tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)}
-        found = breakers_of(tokenizer, ["\n", ":"])
-        assert found.whole == {t for t, text in texts.items() if b"\n" in text or b":" in text}
-        assert set(found.tails) == found.whole
-        long = breakers_of(tokenizer, ["xyzé"])
-        ends = {t for t, text in texts.items() if text.endswith((b"x", b"xy", b"xyz", b"xyz\xc3"))}
-        assert {t for t, text in texts.items() if text.endswith(b"x")} <= set(long.tails) <= ends
-        (x,) = tokenizer.encode("x")
-        assert tuple(tokenizer.encode("yzé")) in long.tails[x]
-        assert breakers_of(tokenizer, ["xyzé"]) is long
-        ids = tokenizer.encode("ab ab")
-        assert long.since(np.array([*ids, *tokenizer.encode("xyzé"), *ids])) == len(ids)
+    tokenizer = nano_tokenizer
+    texts = {token: tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)}
+    found = breakers_of(tokenizer, ["\n", ":"])
+    assert found.whole == {t for t, text in texts.items() if b"\n" in text or b":" in text}
+    assert set(found.tails) == found.whole
+    long = breakers_of(tokenizer, ["xyzé"])
+    ends = {t for t, text in texts.items() if text.endswith((b"x", b"xy", b"xyz", b"xyz\xc3"))}
+    assert {t for t, text in texts.items() if text.endswith(b"x")} <= set(long.tails) <= ends
+    (x,) = tokenizer.encode("x")
+    assert tuple(tokenizer.encode("yzé")) in long.tails[x]
+    assert breakers_of(tokenizer, ["xyzé"]) is long
+    ids = tokenizer.encode("ab ab")
+    assert long.since(np.array([*ids, *tokenizer.encode("xyzé"), *ids])) == len(ids)
 
 
 class _Calls:
