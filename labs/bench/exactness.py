@@ -75,7 +75,7 @@ def main() -> None:
         for ids in pieces:
             rows = next(expected)
             for kv, engine in engines.items():
-                got = engine.session().logits(ids)
+                got = engine.session().logits_for(ids)
                 far[kv][kind].extend(divergence(rows, got))
                 same[kv] += int((rows.argmax(axis=1) == got.argmax(axis=1)).sum())
         means = {kv: float(np.mean(far[kv][kind])) for kv in formats}
