@@ -25,6 +25,7 @@ by cache format: `attention_float.py`, `attention_tiles.py` (AMX), `attention_q8
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -94,6 +95,7 @@ def attention(
     tiles: I64s,
     rows: I64s,
     sinks: F32s,
+    centers: F32s,
     *,
     head_dim: int,
     kv_heads: int,
@@ -104,6 +106,7 @@ def attention(
     sink: bool = False,
     value_dim: int = 0,
     first: int = 0,
+    centered: int = 0,
 ) -> None:
     """Attend to the cache; unit = (tile, kv head), kv head fastest. tiles, rows: as in `batch.py`.
 
@@ -111,11 +114,12 @@ def attention(
     [tokens, out_stride]; `scratch` is this thread's own. sinks: float32 [heads], read with `sink`.
     value_dim: of values that are the first dims of keys; 0: they are apart, and as wide.
     first: the first position of a sequence that is seen, by rows that are not before it; it is in
-    the first page.
+    the first page. centered: pairs of dims whose u and v are behind each query (`rope.py`), and
+    centers: `rope.center_angles`, read then.
     """
-    reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, rows, head_dim=head_dim,
-                value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
-                cap=cap, first=first)  # fmt: skip
+    reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, rows, centers,
+                head_dim=head_dim, value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv,
+                window=window, cap=cap, first=first, centered=centered)  # fmt: skip
     running = OnlineSoftmax(k, reader.sums, reader.stats, reader.out_dim)
     with reader.ready(), k.units() as unit:
         tile = reader.tile(unit // kv_heads, unit % kv_heads)
@@ -160,6 +164,7 @@ class KVReader:
         scratch: Ptr,
         tiles: Ptr,
         rows: Ptr,
+        centers: Ptr,
         *,
         head_dim: int,
         value_dim: int,
@@ -169,8 +174,10 @@ class KVReader:
         window: int,
         cap: float,
         first: int = 0,
+        centered: int = 0,
     ) -> None:
-        self.first = first
+        assert not (cap and centered), "a cap bounds the whole score"
+        self.first, self.centers, self.centered = first, centers, centered
         self.k, self.q, self.tiles, self.rows = k, q, tiles, rows
         self.pages, self.offsets = pages, (k_offset, v_offset)
         self.kv_heads, self.group, self.window, self.cap = kv_heads, group, window, cap
@@ -188,6 +195,7 @@ class KVReader:
         else:
             kind = ByteProducts if kv == "q8" else FloatProducts
             self.products = kind(k, head_dim, self.out_dim, kv, piece)
+        self.query_stride = self.products.query_words + 2 * centered
 
     def ready(self) -> AbstractContextManager[None]:
         """Set up the products for the code inside."""
@@ -275,7 +283,18 @@ class Walk:
         reader = self.reader
         token, member = reader.row_at(self.first + row // reader.group), row % reader.group
         at = (token * reader.kv_heads + self.head) * reader.group + member
-        return reader.q.cast(i32).at(at * reader.products.query_words)
+        return reader.q.cast(i32).at(at * reader.query_stride)
+
+    def center(self, row: Value, chunk: Value) -> Value:
+        """Return what each score of a row with the chunk lacks: see `rope.py`."""
+        reader, pairs = self.reader, self.reader.centered
+        own = self.query(row).at(reader.products.query_words).cast(f32)
+        angles = reader.centers.at(chunk // PAGE * (2 * pairs))
+        lanes = math.gcd(pairs, reader.k.lanes)
+        total = reader.k.zeros(f32, lanes)
+        for at in range(0, 2 * pairs, lanes):
+            total = reader.k.fma(own.load(at, lanes), angles.load(at, lanes), total)
+        return total.hsum()
 
     def limit(self, row: Value, chunk: Value) -> Value:
         """Return how many of a chunk's positions a row sees; its size or more means all."""
@@ -307,7 +326,8 @@ class Walk:
         products.qk(self.query, keys, reader.scores, rows, count, after)
         unseen = (k.i64(reader.first) - chunk).max(0) if reader.first else None
         limit = partial(self.limit, chunk=chunk)
-        part = _Rows(rows, limit, count, reader.window, reader.cap, unseen)
+        center = partial(self.center, chunk=chunk) if reader.centered else None
+        part = _Rows(rows, limit, count, reader.window, reader.cap, unseen, center)
         _softmax(k, products, reader.scores, reader.probs, values, into, part)
         products.pv(reader.probs, values, rows, count, into, following)
 
@@ -322,7 +342,7 @@ class _Rows:
 
     `count` are the positions that any of them sees. With a `window` a row does not see what lies
     further back than that; where a whole chunk does, its sums are zeros. No row sees the first
-    `unseen` positions of the chunk.
+    `unseen` positions of the chunk. `center`: what all scores of a row lack.
     """
 
     rows: Value
@@ -331,6 +351,7 @@ class _Rows:
     window: int
     cap: float
     unseen: Value | None = None
+    center: Callable[[Value], Value] | None = None
 
     def blocks(
         self, k: Kernel, limits: Sequence[Value], name: str
@@ -406,6 +427,8 @@ def _softmax(
                 total.set(total.value + p)
                 out.put(b, p, inside)
         for row, maximum, total, out in zip(rows, maxima, totals, outs, strict=True):
+            if part.center is not None:
+                maximum = maximum + part.center(row)  # the rest is relative to it
             into.chunk(row, maximum, total.value.hsum(), partial(out.finish, blocks))
 
     for_tiles(k, part.rows, TOGETHER, row_tile)

@@ -14,7 +14,7 @@ from ..dot import bf16_dot, bf16_pairs_of, pair_high, pair_low
 from ..simd import Kernel, Ptr, Value, Var, f32
 from .key_values import PIECE_DIMS, turn
 from .kvcache import PAGE, KVFormat
-from .rope import bf16_pairs
+from .rope import bf16_pairs, query_words
 from .tiles import for_tiles
 
 LINE_WORDS = 16
@@ -108,8 +108,7 @@ class FloatProducts:
         self.pairs = bf16_pairs(k.target, kv, head_dim)
         self.step = 2 if kv == "bf16" else 1  # positions that share one int32 of V, dims one of K
         self.key_words = head_dim // self.step
-        # q is bf16 pairs where the target multiplies those, else float32.
-        self.query_words = head_dim // 2 if self.pairs else head_dim
+        self.query_words = query_words(k.target, kv, head_dim)
         self.prob_words = PAGE // 2 if self.pairs else PAGE
         self.tilings = _tilings(k)
 

@@ -78,10 +78,9 @@ def scales(k: Kernel, bits: Ptr, at: Value | int) -> Value:
     return (bits.cast(i16).load(at, k.lanes).to(i32, signed=False) << 16).bitcast(f32)
 
 
-def store_query(k: Kernel, out: Ptr, at: Value, dims: list[Value]) -> None:
-    """Quantize one head of a query, in registers; `at` counts values before it."""
+def store_query(k: Kernel, row: Ptr, dims: list[Value]) -> None:
+    """Quantize one head of a query, in registers."""
     size = query_words(k.target)
-    row = out.cast(i32).at(at // SCALE_DIMS * size)
     for n, values in enumerate(_blocks(dims)):
         block = row.at(n * size)
         largest = _largest(values)

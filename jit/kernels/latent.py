@@ -10,10 +10,10 @@ side, and are stored apart as `rope.py` does. The value is stored with the key a
 
 from __future__ import annotations
 
-from ..simd import F32, I64, F32s, I8s, I64s, Kernel, kernel
+from ..simd import F32, I64, F32s, I8s, I64s, Kernel, i32, kernel
 from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
 from .kvcache import PAGE, KVFormat, head_part, head_words
-from .rope import Head, inverse_rms, store_key, store_query
+from .rope import Head, inverse_rms, query_words, store_key, store_query
 
 
 @kernel
@@ -61,7 +61,8 @@ def latent_store(
             absorbed_query = absorbed.at(number * absorbed_stride)
             dims = [absorbed_query.load(d, lanes) for d in range(0, latent, lanes)]
             last = form.read(q.at(number * q_stride + q_width - rotated))
-            store_query(k, q_out, number * head_dim, dims + form.rotate(last, angles), scale, kv)
+            line = q_out.cast(i32).at(number * query_words(k.target, kv, head_dim))
+            store_query(k, line, dims + form.rotate(last, angles), scale, kv)
         with k.if_(head.eq(heads)):
             mine = kv_rows.at(token * kv_stride)
             values = [mine.load(d, lanes) for d in range(0, latent, lanes)]

@@ -6,6 +6,16 @@ for the pairs (i, i + n / 2) of the first n dims of a head (NeoX), or the pairs 
 them (as in llama's files); the dims behind stay as they are. Of adjacent pairs the first ones are
 stored before the second ones, in queries and keys alike: scores do not depend on the order of dims.
 
+Where keys have large biases, 16 bits are too few for them: of a key in bf16 with a bias of 200 the
+rest is rounded to 1. In pairs that turn slowly the rotated bias hardly changes over a page, so the
+bias b as it is at the page's center c is taken off before a key is stored, and each score with the
+page gets it back in float32, one number for a page and a query:
+
+    q . k = q . (k - R(c) b) + sum over slow pairs of cos(c) u + sin(c) v,
+    u = q_a b_a + q_b b_b,  v = q_b b_a - q_a b_b                       (a, b: a pair's dims)
+
+Both follow from the file and the position alone: bits depend on nothing else.
+
 See `kvcache.py` for where keys and values go. Source: RoFormer, Su et al., arXiv:2104.09864.
 """
 
@@ -21,9 +31,10 @@ from ..targets import CpuTarget
 from . import cache_q8
 from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
 from .key_blocks import KeyBlock, store_value_pair
-from .kvcache import PAGE, KVFormat, head_part, head_words
+from .kvcache import PAGE, SCALE_DIMS, KVFormat, head_part, head_words
 
 AHEAD = 2  # rows: what others have computed comes from L3, or from their L2
+SLOW = 32768  # positions of a turn: in pairs that take longer, biases of keys are taken off
 TOKENS = 16  # one head's keys of 16 positions share cache lines: written together, they stay in L1
 
 
@@ -62,6 +73,7 @@ def rope_store(
     temperature: bool = False,
     store: bool = True,
     gated: bool = False,
+    centered: int = 0,
 ) -> None:
     """Prepare each row's query, key and value; unit = (TOKENS rows, kv head), kv head fastest.
 
@@ -75,12 +87,16 @@ def rope_store(
     With `temperature` a query is multiplied by temperatures[position], too. With `norm_values`
     values are normed without weights. Without `store` there are queries only: keys and values are
     those of another layer. `gated`: behind each head's query stand as many values that gate what
-    attention makes of it (`activations.gate_by_queries`).
+    attention makes of it (`activations.gate_by_queries`). `centered`: all pairs, where
+    biases of keys are taken off. These are behind the biases, for each KV head (`center_biases`),
+    and behind each query u and v of all pairs.
     """
     heads = kv_heads * group
     q_step = 2 * head_dim if gated else head_dim
     rotated = head_dim if rotated < 0 else rotated
     form = Head(k, head_dim, rotated, adjacent)
+    row_words = query_words(k.target, kv, head_dim)
+    stride = row_words + 2 * centered
     key_words, value_words = (head_words(kv, head_dim, part) for part in ("k", "v"))
     block = KeyBlock.empty(k, head_dim if kv == "f32" else head_dim // 2) if kv != "q8" else None
     with k.units() as unit:
@@ -113,9 +129,13 @@ def rope_store(
                 query = form.read(q.at(token * q_stride + h * q_step), own)
                 if norm:
                     query = form.normed(query, q_norm, eps)
-                at = (token * heads + h) * head_dim
+                turned = form.rotate(query, angles)
                 factor = scale * temperatures.load(position) if temperature else scale
-                store_query(k, q_out, at, form.rotate(query, angles), factor, kv)
+                line = q_out.cast(i32).at((token * heads + h) * stride)
+                store_query(k, line, turned, factor, kv)
+                if centered:
+                    mean = form.read(biases.at((heads + 2 * kv_heads + head) * head_dim))
+                    _store_centers(line.at(row_words).cast(f32), turned, mean, factor)
             if store:
                 own = biases.at((heads + head) * head_dim) if bias else None
                 key = form.read(keys.at(token * kv_stride + head * head_dim), own)
@@ -125,6 +145,11 @@ def rope_store(
                 k_part = head_part(k, table, page, k_offset, head, key_words)
                 v_part = head_part(k, table, page, v_offset, head, value_words)
                 rotated_key = form.rotate(key, angles)
+                if centered:
+                    mean = form.read(biases.at((heads + 2 * kv_heads + head) * head_dim))
+                    at = (page * PAGE + PAGE // 2) * (rotated // 2)
+                    center = form.rotate(mean, (cos.at(at), sin.at(at)))
+                    rotated_key = [a - b for a, b in zip(rotated_key, center, strict=True)]
                 if block is None:
                     store_key(k, k_part, within, rotated_key, head_dim, kv)
                     store_value(k, v_part, within, value_of(token), head_dim, kv)
@@ -250,19 +275,58 @@ def bf16_tiles(target: CpuTarget, kv: KVFormat, head_dim: int) -> bool:
     return kv == "bf16" and target.bf16 == "tiles" and head_dim % 32 == 0
 
 
-def store_query(
-    k: Kernel, out: Ptr, at: Value, dims: list[Value], scale: Value, kv: KVFormat
-) -> None:
+def query_words(target: CpuTarget, kv: KVFormat, head_dim: int) -> int:
+    """Return the int32 words of one head's query, as attention reads it."""
+    if kv == "q8":
+        return head_dim // SCALE_DIMS * cache_q8.query_words(target)
+    return head_dim // 2 if bf16_pairs(target, kv, head_dim) else head_dim
+
+
+def store_query(k: Kernel, row: Ptr, dims: list[Value], scale: Value, kv: KVFormat) -> None:
+    """Store one head's query times `scale` as attention reads it: int32 [query_words]."""
     scaled = [v * scale.splat(v.lanes) for v in dims]
     if kv == "q8":
-        cache_q8.store_query(k, out, at, scaled)
+        cache_q8.store_query(k, row, scaled)
         return
-    if bf16_pairs(k.target, kv, sum(v.lanes for v in dims)):
-        row, vectors = out.cast(i32).at(at // 2), _pairs(k, scaled)
-    else:
-        row, vectors = out.cast(f32).at(at), scaled
-    for n, v in enumerate(vectors):
+    pairs = bf16_pairs(k.target, kv, sum(v.lanes for v in dims))
+    for n, v in enumerate(_pairs(k, scaled) if pairs else [v.bitcast(i32) for v in scaled]):
         row.store(n * v.lanes, v)
+
+
+def _store_centers(out: Ptr, query: list[Value], mean: Dims, scale: Value) -> None:
+    """Store u and v of a rotated query: float32 [2, pairs]."""
+    count, lanes = len(mean.low), mean.low[0].lanes
+    for n, (a, b) in enumerate(zip(mean.low, mean.high, strict=True)):
+        x, y, factor = query[n], query[count + n], scale.splat(lanes)
+        out.store(n * lanes, (x * a + y * b) * factor)
+        out.store((count + n) * lanes, (y * a - x * b) * factor)
+
+
+def center_biases(
+    biases: np.ndarray, cos: np.ndarray, sin: np.ndarray, adjacent: bool
+) -> np.ndarray:
+    """Return the biases of keys in pairs that turn slowly, zeros elsewhere.
+
+    Args:
+        biases: float32 [kv heads, head_dim], in the file's order of dims.
+        cos: the rotary table, float32 [positions, pairs].
+        sin: the other one.
+        adjacent: whether pairs are neighbors, as in `rope_store`.
+
+    Returns:
+        float32 [kv heads, head_dim].
+    """
+    pairs = cos.shape[1]
+    slow = np.abs(np.arctan2(sin[1], cos[1])) < 2 * np.pi / SLOW
+    of_dims = np.repeat(slow, 2) if adjacent else np.tile(slow, 2)
+    found = np.zeros_like(biases)
+    found[:, : 2 * pairs] = np.where(of_dims, biases[:, : 2 * pairs], 0)
+    return found
+
+
+def center_angles(cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+    """Return cos and sin at the center of each page: float32 [pages, 2, pairs]."""
+    return np.stack([cos[PAGE // 2 :: PAGE], sin[PAGE // 2 :: PAGE]], axis=1)
 
 
 def key_vectors(k: Kernel, dims: list[Value], kv: KVFormat) -> list[Value]:

@@ -80,6 +80,7 @@ def attention_partial(
     rows: I64s,
     entries: I64s,
     count: I64s,
+    centers: F32s,
     *,
     head_dim: int,
     kv_heads: int,
@@ -88,14 +89,15 @@ def attention_partial(
     window: int = 0,
     cap: float = 0.0,
     value_dim: int = 0,
+    centered: int = 0,
 ) -> None:
     """Attend to single chunks; unit = (kv head, entry), entry fastest. The rest as for `attention`.
 
     entries int64 [count[0], 2]: a walk, and one of the chunks that it meets.
     """
-    reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, rows, head_dim=head_dim,
-                value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
-                cap=cap)  # fmt: skip
+    reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, rows, centers,
+                head_dim=head_dim, value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv,
+                window=window, cap=cap, centered=centered)  # fmt: skip
     total = count.load(0)
     with reader.ready(), k.units() as unit:
         entry = entries.at(unit % total * 2)

@@ -209,11 +209,18 @@ class GraphBuilder(GemmBuilder):
         h, kv = rule.heads or self.heads, self.kv
         assert (k is None) == (v is None) == (rule.source is not None), rule
         tiling = self.tiling(h)
-        sizes = {"head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format}
-        rotated = self.buffers.get("rotated", self.max_tokens, h.heads * h.head_dim)
+        sizes: dict[str, Any] = {
+            "head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format
+        }  # fmt: skip
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
-        bias = cos if biases is None else biases
+        bias, means = cos if biases is None else biases, None
+        if biases is not None and norms is None and rule.source is None:
+            means = self._means(biases.reshape(-1, h.head_dim)[h.heads :][: h.kv_heads], rule)
+        if means is not None:
+            bias, sizes["centered"] = np.concatenate([biases, means], axis=None), cos.shape[1]
+        width = h.head_dim + 2 * sizes.get("centered", 0)
+        rotated = self.buffers.get("rotated", self.max_tokens, h.heads * width)
         cache = [BASE, *kv.offsets(self.layer_index if rule.source is None else rule.source)]
         keys, values = k or q, v or q
         form: dict[str, Any] = {
@@ -247,6 +254,16 @@ class GraphBuilder(GemmBuilder):
             args = [out.data, q.data, out.stride, q.stride]
             self.tape.op("attention_gate", kernel, args, self.units(TOKENS, h.heads))
         return out
+
+    def _means(self, biases: np.ndarray, rule: AttentionSpec) -> np.ndarray | None:
+        """Return what of these biases of keys the cache does without, or None: see `rope.py`.
+
+        A float32 cache loses nothing by them, and a cap bounds whole scores.
+        """
+        if self.kv.format == "f32" or rule.table is None or rule.cap:
+            return None
+        means = rope.center_biases(biases, *self.kv.tables[rule.table], rule.adjacent)
+        return means if means.any() else None
 
     def attend_latent(
         self,
@@ -307,7 +324,7 @@ class GraphBuilder(GemmBuilder):
             "attention",
             spec(attention.attention, **sizes, window=rule.window, cap=rule.cap, **sink),
             [*inputs, out.data, out.stride, scratch, tiling.tiles, tiling.rows,
-             unread if sinks is None else sinks],
+             unread if sinks is None else sinks, self.kv.centers[rule.table or 0]],
             self.units(tiling.count, h.kv_heads),
             mode=STATIC if self.decode else DYNAMIC,
         )  # fmt: skip

@@ -22,6 +22,7 @@ import numpy as np
 
 from ...jit.kernels.batch import STATE_ENTRIES
 from ...jit.kernels.kvcache import PAGE, KVFormat, layer_bytes, layer_offsets
+from ...jit.kernels.rope import center_angles
 from ...jit.kernels.stored_rows import layer_bytes as layer_bytes_of_rows
 from ...jit.pool import aligned
 from ..memory import HUGE_PAGE, give_up
@@ -158,6 +159,11 @@ class KVLayout:
             starts[layer] = end - sizes[layer]
         far = sum(size for size, window in zip(sizes, windows, strict=True) if not window)
         return [*starts, far, ends[-1]]
+
+    @cached_property
+    def centers(self) -> list[np.ndarray]:
+        """Cos and sin at the center of each page, of each of `tables`: see `rope.py`."""
+        return [center_angles(cos, sin) for cos, sin in self.tables]
 
     @property
     def page_bytes(self) -> int:

@@ -86,11 +86,11 @@ class SplitKVGraph(GraphBuilder):
             "attention",
             spec(attention_partial, **sizes, window=window, cap=rule.cap),
             [*inputs, parts, stats, scratch, tiling.tiles, tiling.rows, entries,
-             self.units(count)],
+             self.units(count), self.kv.centers[rule.table or 0]],
             self.units(count, h.kv_heads),
             mode=STATIC if self.decode else DYNAMIC,
         )  # fmt: skip
-        shape = {key: value for key, value in sizes.items() if key != "kv"}
+        shape = {key: value for key, value in sizes.items() if key not in ("kv", "centered")}
         if sinks is not None:
             shape["sink"] = True
         self.tape.op(

@@ -21,6 +21,7 @@ def descriptor(*spans: tuple[int, int, int], tile: int) -> tuple[np.ndarray, np.
 
 
 NO_SINKS = np.zeros(1, np.float32)  # what attention without sinks is given
+NO_CENTERS = NO_SINKS  # what it is given where keys keep their biases
 JUNK = 0x7E  # 0x7E7E is 8.5e37 in bf16, 0x7E7E7E7E the same in float32
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.feature_sets import BF16, NATIVE, in_turn
-from helpers.kv import NO_SINKS, Cache, descriptor, queries, uses_bf16_queries
+from helpers.kv import NO_CENTERS, NO_SINKS, Cache, descriptor, queries, uses_bf16_queries
 from helpers.runners import Native, Runner, Table
 from helpers.tolerances import assert_close
 
@@ -52,7 +52,7 @@ class Case:
         rows, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
         sizes = {"head_dim": self.dim, "kv_heads": self.kv_heads, "group": self.group}
         args = [q, Table(self.cache.pages), *self.cache.offsets, out, heads * self.dim, scratch,
-                tiles, rows, NO_SINKS if sinks is None else sinks]  # fmt: skip
+                tiles, rows, NO_SINKS if sinks is None else sinks, NO_CENTERS]  # fmt: skip
         if sinks is not None:
             rule["sink"] = True
         units = len(tiles) * self.kv_heads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.feature_sets import DOT
-from helpers.kv import NO_SINKS, descriptor
+from helpers.kv import NO_CENTERS, NO_SINKS, descriptor
 from helpers.kv_q8 import ByteCache, Queries, dequantize, quantize
 from helpers.runners import Native, Runner, Table
 from helpers.tolerances import error
@@ -58,7 +58,7 @@ class Case:
         rows, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
         sizes = {"head_dim": self.dim, "kv_heads": self.kv_heads, "group": self.group}
         args = [q.raw, Table(self.cache.pages), *self.cache.offsets, out, heads * self.dim, scratch,
-                tiles, rows, NO_SINKS]  # fmt: skip
+                tiles, rows, NO_SINKS, NO_CENTERS]  # fmt: skip
         units = len(tiles) * self.kv_heads
         self.runner.call(spec(attention, **sizes, kv="q8"), args, 0, units)
         return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.kv import NO_SINKS, Cache, descriptor, queries, read_queries
+from helpers.kv import NO_CENTERS, NO_SINKS, Cache, descriptor, queries, read_queries
 from helpers.kv_q8 import ByteCache, Queries
 from helpers.runners import Native, Table
 
@@ -108,7 +108,7 @@ class Sequences:
         q = self._queries(which)
         out = np.full((tiles[:, COUNT].sum(), self.heads, self.dim), np.nan, np.float32)
         args = [q, self._pages(which), *self.caches[0].offsets, out, self.heads * self.dim,
-                self._scratch(), tiles, rows, NO_SINKS]  # fmt: skip
+                self._scratch(), tiles, rows, NO_SINKS, NO_CENTERS]  # fmt: skip
         kernel = spec(attention, **self.sizes, kv=self.kv, **rule)
         self.native.call(kernel, args, 0, len(tiles) * self.kv_heads)
         return out
@@ -121,7 +121,8 @@ class Sequences:
         stats = np.full((size, 4), np.nan, np.float32)
         out = np.full((len(rows), self.heads, self.dim), np.nan, np.float32)
         args = [self._queries(which), self._pages(which), *self.caches[0].offsets, parts, stats,
-                self._scratch(), tiles, rows, entries, np.array([len(entries)])]  # fmt: skip
+                self._scratch(), tiles, rows, entries,
+                np.array([len(entries)]), NO_CENTERS]  # fmt: skip
         kernel = spec(attention_partial, **self.sizes, kv=self.kv, window=window)
         self.native.call(kernel, args, 0, len(entries) * self.kv_heads)
         args = [parts, stats, out, self.heads * self.dim, self._scratch(), tiles, rows, NO_SINKS]

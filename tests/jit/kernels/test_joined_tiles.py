@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.feature_sets import in_turn
-from helpers.kv import NO_SINKS, Cache, queries
+from helpers.kv import NO_CENTERS, NO_SINKS, Cache, queries
 from helpers.kv_q8 import ByteCache, Queries
 from helpers.runners import Native, Runner, Table
 from helpers.tiers import quick
@@ -113,7 +113,7 @@ class Tree:
         table = self._table(join)
         out = np.full((self.rows, self.heads, self.out_dim), np.nan, np.float32)
         args = [*self._inputs(table, once), out, self.heads * self.out_dim, self._scratch(),
-                table.tiles, table.rows, self.sinks if sink else NO_SINKS]  # fmt: skip
+                table.tiles, table.rows, self.sinks if sink else NO_SINKS, NO_CENTERS]  # fmt: skip
         more = {"sink": True} if sink else {}
         kernel = spec(attention, **self.sizes, kv=self.kv, **rule, **more)
         self.runner.call(kernel, args, 0, self.units * self.kv_heads)
@@ -127,7 +127,7 @@ class Tree:
         stats = np.full((size, 4), np.nan, np.float32)
         out = np.full((self.rows, self.heads, self.out_dim), np.nan, np.float32)
         args = [*self._inputs(table, once), parts, stats, self._scratch(), table.tiles, table.rows,
-                entries, np.array([len(entries)])]  # fmt: skip
+                entries, np.array([len(entries)]), NO_CENTERS]  # fmt: skip
         kernel = spec(attention_partial, **self.sizes, kv=self.kv, window=window)
         self.runner.call(kernel, args, 0, len(entries) * self.kv_heads)
         args = [parts, stats, out, self.heads * self.out_dim, self._scratch(), table.tiles,

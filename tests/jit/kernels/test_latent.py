@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from helpers.feature_sets import in_turn
-from helpers.kv import JUNK, NO_SINKS, Cache, descriptor, read_queries
+from helpers.kv import JUNK, NO_CENTERS, NO_SINKS, Cache, descriptor, read_queries
 from helpers.kv_q8 import ByteCache, Queries, raw_bytes
 from helpers.runners import Runner, Table
 from helpers.tolerances import error
@@ -70,7 +70,8 @@ def test_stored_and_attended(runner: Runner, rng: np.random.Generator, kv: KVFor
     out = np.full((TOKENS, HEADS, LATENT), np.nan, np.float32)
     scratch = np.full(scratch_bytes(HEADS, DIM, LATENT), 0xFF, np.uint8)
     kernel = spec(attention, head_dim=DIM, kv_heads=1, group=HEADS, kv=kv, value_dim=LATENT)
-    args = [raw, Table(pages), 0, 0, out, HEADS * LATENT, scratch, tiles, where, NO_SINKS]
+    args = [raw, Table(pages), 0, 0, out, HEADS * LATENT, scratch, tiles, where, NO_SINKS,
+            NO_CENTERS]  # fmt: skip
     runner.call(kernel, args, 0, len(tiles))
 
     assert error(out, reference(q_got, k_got[:, None], v_got[:, None], 0)) <= NEAR[kv]

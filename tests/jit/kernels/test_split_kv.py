@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.feature_sets import NATIVE, in_turn
-from helpers.kv import NO_SINKS, Cache, descriptor, queries, uses_bf16_queries
+from helpers.kv import NO_CENTERS, NO_SINKS, Cache, descriptor, queries, uses_bf16_queries
 from helpers.kv_q8 import ByteCache, Queries, dequantize, quantize
 from helpers.runners import Native, Runner, Table
 from helpers.tiers import quick
@@ -67,7 +67,7 @@ class Case:
         out = np.full((tokens, self.heads, self.dim), np.nan, np.float32)
         rows, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
         args = [*self._inputs(start, tokens), out, self.heads * self.dim, self._scratch(), tiles,
-                rows, NO_SINKS if sinks is None else sinks]  # fmt: skip
+                rows, NO_SINKS if sinks is None else sinks, NO_CENTERS]  # fmt: skip
         units = len(tiles) * self.kv_heads
         sink = {} if sinks is None else {"sink": True}
         self.runner.call(spec(attention, **self.sizes, kv=self.kv, **rule, **sink), args, 0, units)
@@ -93,7 +93,7 @@ class Case:
         units = len(entries) * self.kv_heads
         for at in reversed(range(0, units, step)):
             args = [*inputs, parts, stats, self._scratch(), tiles, rows, entries,
-                    np.array([len(entries)])]  # fmt: skip
+                    np.array([len(entries)]), NO_CENTERS]  # fmt: skip
             self.runner.call(kernel, args, at, min(at + step, units))
         sink = {} if sinks is None else {"sink": True}
         kernel = spec(attention_reduce, **self.sizes, window=window, **sink)
