@@ -161,10 +161,10 @@ def write_csv(
     """Write rows as CSV, under the names of their columns."""
     from ...traces.export_tables import cell
 
-    file = file or sys.stdout
-    writer = csv.writer(file, lineterminator="\n")
+    target: TextIO = file or sys.stdout
+    writer = csv.writer(target, lineterminator="\n")
     writer.writerows(map(cell, row) for row in chain([names], rows))
-    file.flush()
+    target.flush()
 
 
 def _figure(value: Any) -> str:
