@@ -145,7 +145,8 @@ def _round(line: str) -> Round:
     if set(measured) != _MEASURED or not all(measured[name] > 0 for name in GOALS):
         raise ValueError("no round")
     found = (
-        Program(tuple(Request(*one) for one in requests), *others) for requests, *others in programs
+        Program(tuple(Request(*one) for one in requests), shared, group, keeps)
+        for requests, shared, group, keeps in programs
     )
     return Round(agents, tuple(found), measured)
 
