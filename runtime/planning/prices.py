@@ -127,10 +127,10 @@ def load_prices(path: str | Path | None = None) -> PriceBook:
             _check(float, value, f"{where}: {name}.{key}")
             if not value and key in shares:
                 raise SettingError(f"{where}: {name}.{key} must be above 0")
-    hardware, apis = (
-        _named(kind, default, key, "the defaults") | _named(kind, own, key, where)
-        for kind, key in ((Hardware, "hardware"), (ApiPrice, "apis"))
-    )
+    hardware = _named(Hardware, default, "hardware", "the defaults")
+    hardware |= _named(Hardware, own, "hardware", where)
+    apis = _named(ApiPrice, default, "apis", "the defaults")
+    apis |= _named(ApiPrice, own, "apis", where)
     _check(datetime.date, merged["checked"], f"{where}: checked")
     if merged["currency"] != "USD":
         raise SettingError(

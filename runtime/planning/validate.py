@@ -128,14 +128,16 @@ def read_rounds(path: Path) -> list[Round]:
         raise SettingError(f"{path} has no rounds of `plan --validate`") from None
 
 
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Tokens = Annotated[int, Field(gt=0, lt=1 << 40)]
+_Requests = Annotated[list[tuple[_Seconds, _Tokens, _Tokens]], Field(min_length=1)]
+_Programs = Annotated[list[tuple[_Requests, int, int, bool]], Field(min_length=1)]
+
+
 @cache
-def _file_line() -> TypeAdapter[tuple[int, list[Any], dict[str, float]]]:
+def _file_line() -> TypeAdapter[tuple[int, _Programs, dict[str, float]]]:
     """Return the form of a line: agents, programs as `Program` has them, measured figures."""
-    seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    tokens = Annotated[int, Field(gt=0, lt=1 << 40)]
-    requests = Annotated[list[tuple[seconds, tokens, tokens]], Field(min_length=1)]
-    programs = Annotated[list[tuple[requests, int, int, bool]], Field(min_length=1)]
-    return TypeAdapter(tuple[PositiveInt, programs, dict[str, seconds]])
+    return TypeAdapter(tuple[PositiveInt, _Programs, dict[str, _Seconds]])
 
 
 def _round(line: str) -> Round:
@@ -143,7 +145,8 @@ def _round(line: str) -> Round:
     if set(measured) != _MEASURED or not all(measured[name] > 0 for name in GOALS):
         raise ValueError("no round")
     found = (
-        Program(tuple(Request(*one) for one in requests), *others) for requests, *others in programs
+        Program(tuple(Request(*one) for one in requests), shared, group, keeps)
+        for requests, shared, group, keeps in programs
     )
     return Round(agents, tuple(found), measured)
 
