@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ....errors import (
     CompileError,
@@ -36,8 +36,8 @@ LASTING = (ModelError, SettingError, TargetError, CompileError, TemplateError, C
 LOOK_AGAIN_S = 0.05  # for the end of those that use what is to be replaced
 
 
-class Watcher(Protocol):
-    """Hears of the engines of models."""
+class Watcher:
+    """Hears of the engines of models; this one does nothing."""
 
     def loaded(self, name: str, engine: Engine) -> None:
         """Take an engine that is new: it has had no request yet."""
@@ -61,7 +61,7 @@ class Models:
     def __init__(
         self, settings: ServerSettings, load: Load, watcher: Watcher | None = None
     ) -> None:
-        self._settings, self._load, self._watcher = settings, load, watcher
+        self._settings, self._load, self._watcher = settings, load, watcher or Watcher()
         self._entries = {name: Entry(name, source) for name, source in settings.models.items()}
         self._lock = threading.Lock()
         self._budget = settings.memory or memory.available_bytes()
@@ -220,8 +220,7 @@ class Models:
         """Load the model of an entry; return it, the state of its files and the seconds."""
         began, file = time.perf_counter(), file_state(entry.source)
         engine = self._load(entry.source)
-        if self._watcher is not None:
-            self._watcher.loaded(entry.name, engine)
+        self._watcher.loaded(entry.name, engine)
         with contextlib.ExitStack() as stack:
             stack.callback(self._close, engine)
             with contextlib.closing(engine.session()) as session:
@@ -310,8 +309,7 @@ class Models:
 
     def _close(self, engine: Engine) -> None:
         engine.close()
-        if self._watcher is not None:
-            self._watcher.closed(engine)
+        self._watcher.closed(engine)
 
     def _make_room(self, entry: Entry) -> None:
         """Unload idle models until this one fits."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ....traces.export_otlp import PROVIDER
+from ..models.loading import Models, Watcher
 from .meter import Meters
 from .registry import Registry, family, sample
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ....traces.events import PhaseEvent
     from ...engine.engine import Engine
     from ...engine.passes.shared_pass import SharedPass
-    from ..models.loading import Models
     from .request_record import RequestRecord
 
 RECENT = 200  # ended requests that the status page shows
@@ -107,7 +107,7 @@ OTLP = {
 """Histograms for OpenTelemetry, named as the GenAI conventions do: unit, bounds and meaning."""
 
 
-class Metrics:
+class Metrics(Watcher):
     """The numbers of one server. Safe to use from several threads."""
 
     def __init__(self) -> None:

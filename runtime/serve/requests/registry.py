@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -50,28 +50,28 @@ class Registry:
     def __init__(self, bounds: Mapping[str, Sequence[float]]) -> None:
         self.lock = threading.Lock()
         self._bounds = bounds
-        self._counters: dict[str, Counter[Labels]] = {}
-        self._histograms: dict[str, dict[Labels, Histogram]] = {}
+        self._counters: defaultdict[str, Counter[Labels]] = defaultdict(Counter)
+        self._histograms: defaultdict[str, dict[Labels, Histogram]] = defaultdict(dict)
 
     def count(self, name: str, amount: float, labels: Mapping[str, str]) -> None:
         """Add to a counter."""
-        counter = self._counters.setdefault(name, Counter())
+        counter = self._counters[name]
         counter[tuple(labels.items())] += amount  # pyright: ignore[reportArgumentType]
 
     def observe(self, name: str, value: float, labels: Mapping[str, str]) -> None:
         """Count a value in a histogram."""
-        found, key = self._histograms.setdefault(name, {}), tuple(labels.items())
+        found, key = self._histograms[name], tuple(labels.items())
         if key not in found:
             found[key] = Histogram(self._bounds[name])
         found[key].observe(value)
 
     def counter(self, name: str) -> dict[Labels, float]:
         """Return the values of a counter."""
-        return dict(self._counters.get(name, {}))
+        return dict(self._counters[name])
 
     def histogram(self, name: str) -> dict[Labels, Histogram]:
         """Return the histograms of a name."""
-        return self._histograms.get(name, {})
+        return self._histograms[name]
 
 
 def sample(name: str, labels: Labels, value: float) -> str:
