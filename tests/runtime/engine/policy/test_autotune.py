@@ -149,7 +149,8 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
     assert split.name == "decode"
     assert phase is not None
     assert plain is not None
-    assert phase.tuning == ["kv_split of decode: on, as the test wants it"]
+    told = [one for one in phase.tuning if not one.startswith("spin: ")]  # a busy machine's
+    assert told == ["kv_split of decode: on, as the test wants it"]
     assert (session.sequence.measured[split].passes, phase.passes) == (13, 19)
     assert (
         split.tape.barriers
