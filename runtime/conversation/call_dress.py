@@ -54,6 +54,7 @@ class DressWatch:
 
     Attributes:
         released: the text let through; it precedes the calls, where there are any.
+        off: whether no later text can be a call.
     """
 
     def __init__(self, tools: Tools) -> None:
@@ -61,7 +62,8 @@ class DressWatch:
         self._schemas = {one["name"]: one.get("parameters") or {} for one in functions}
         self.released = ""
         self._head: Head | None = None
-        self._state: Literal["prose", "head", "value", "after", "off"] = "head"
+        self.off = False
+        self._state: Literal["prose", "head", "value", "after"] = "head"
         self._held = ""
         self._begin = 0  # of what is held: where the line begins that may begin a call
         self._at = 0  # of it: how far it was read
@@ -71,18 +73,13 @@ class DressWatch:
         self._calls: list[tuple[Head, int, int]] = []  # and where arguments and call end
 
     @property
-    def off(self) -> bool:
-        """Return whether no later text can be a call."""
-        return self._state == "off"
-
-    @property
     def fresh(self) -> bool:
         """Return whether nothing has been read yet."""
         return not (self.off or self.released or self._held)
 
     def begun(self) -> tuple[Head, str] | None:
         """Return the head and partial arguments of the call being written, or None."""
-        if self._state != "value" or self._value >= 0 or self._head is None:
+        if self.off or self._state != "value" or self._value >= 0 or self._head is None:
             return None
         return self._head, self._held[self._head.at :]
 
@@ -99,24 +96,24 @@ class DressWatch:
 
     def push(self, text: str) -> str:
         """Read a text; return what can be released as plain text."""
-        if self._state == "off":
+        if self.off:
             return text
         self._held += text
         before = len(self.released)
         while self._step():
             pass
-        if self._state == "prose":
+        if self._state == "prose" and not self.off:
             self._let(len(self._held))
-        return self.released[before:] + (self.let_go() if self._state == "off" else "")
+        return self.released[before:] + (self.let_go() if self.off else "")
 
     def let_go(self) -> str:
         """Release the buffered text as plain text and stop watching."""
-        held, self._held, self._state = self._held, "", "off"
+        held, self._held, self.off = self._held, "", True
         return held
 
     def found(self) -> Dressed:
         """Return the calls and notes, if the answer ends here."""
-        rest = self._held[self._at :].strip() if self._state == "after" else "?"
+        rest = self._held[self._at :].strip() if self._state == "after" and not self.off else "?"
         strange = any(head.name not in self._schemas for head, _, _ in self._calls)
         if not (_CLOSING_PART.fullmatch(rest) or not rest) or (strange and self.released.strip()):
             return [], []
@@ -135,7 +132,7 @@ class DressWatch:
         """Advance the state machine once; return False where it needs more text."""
         steps = {"prose": self._read_prose, "head": self._read_head, "value": self._read_value,
                  "after": self._read_after}  # fmt: skip
-        return self._state in steps and steps[self._state]()
+        return not self.off and steps[self._state]()
 
     def _let(self, end: int) -> None:
         self.released += self._held[:end]
@@ -146,7 +143,7 @@ class DressWatch:
         line = self._held.find("\n")
         self._let(len(self._held if line < 0 else self._held[:line].rstrip()))
         if len(self.released) > MAX_LEAD or self.released.count("\n") > 2:
-            self._state = "off"
+            self.off = True
             return False
         self._begin = self._held.find("\n") + 1
         self._state = "head" if self._begin else "prose"
@@ -166,7 +163,7 @@ class DressWatch:
             self._stack, self._quote = found.closers, ""
             return True
         if self._calls or isinstance(found, Head):
-            self._state = "off"
+            self.off = True
             return False
         self._let(start)
         self._state = "prose"
@@ -199,7 +196,7 @@ class DressWatch:
             elif sign == self._stack[-1]:
                 self._stack = self._stack[:-1]
             else:
-                self._state = "off"
+                self.off = True
                 return False
             if self._value < 0 and self._stack == head.closers and not head.python:
                 self._value = self._at
