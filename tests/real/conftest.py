@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,3 +34,16 @@ def engine(model: Path) -> Iterator[Engine]:
     """The model as users load it."""
     with Engine.load(model, context=4096) as engine:
         yield engine
+
+
+@pytest.fixture(scope="module")
+def oracle(model: Path) -> tuple[Any, Any]:
+    """The model and its tokenizer by `transformers`, in F32 on the dequantized weights."""
+    torch = pytest.importorskip("torch", reason="torch computes the reference")
+    transformers = pytest.importorskip("transformers", reason="it computes the reference")
+    pytest.importorskip("accelerate", reason="transformers reads GGUF files with it")
+    given = {"gguf_file": model.name}
+    network = transformers.AutoModelForCausalLM.from_pretrained(
+        model.parent, dtype=torch.float32, **given
+    )
+    return network, transformers.AutoTokenizer.from_pretrained(model.parent, **given)

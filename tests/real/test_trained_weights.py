@@ -41,19 +41,6 @@ def greedy(
         return ids, list(session.decode(max_tokens=tokens))
 
 
-@pytest.fixture(scope="module")
-def oracle(model: Path) -> tuple[Any, Any]:
-    """The model and its tokenizer by `transformers`, in F32 on the dequantized weights."""
-    torch = pytest.importorskip("torch", reason="torch computes the reference")
-    transformers = pytest.importorskip("transformers", reason="it computes the reference")
-    pytest.importorskip("accelerate", reason="transformers reads GGUF files with it")
-    given = {"gguf_file": model.name}
-    network = transformers.AutoModelForCausalLM.from_pretrained(
-        model.parent, dtype=torch.float32, **given
-    )
-    return network, transformers.AutoTokenizer.from_pretrained(model.parent, **given)
-
-
 def test_greedy_text_is_that_of_transformers(model: Path, oracle: tuple[Any, Any]) -> None:
     """Every one of 100 tokens has the highest logit of the reference, or one within rounding."""
     import torch
