@@ -130,10 +130,12 @@ class FetchTools(ToolGroup):
         """
         import asyncio  # with all that it imports, only where a page is fetched
 
+        address = _checked(url)
+
         def work() -> Page:
             loop = asyncio.new_event_loop()
             try:
-                limited = asyncio.wait_for(self._follow(url), self._max_seconds)
+                limited = asyncio.wait_for(self._follow(address), self._max_seconds)
                 return loop.run_until_complete(limited)
             finally:
                 loop.run_until_complete(loop.shutdown_asyncgens())  # of a body that was cut
@@ -146,7 +148,7 @@ class FetchTools(ToolGroup):
         except TimeoutError:
             raise ToolError(late) from None
 
-    async def _follow(self, url: str) -> Page:
+    async def _follow(self, address: httpx.URL) -> Page:
         import httpx
 
         limits = httpx.Limits(max_connections=1)
@@ -157,7 +159,7 @@ class FetchTools(ToolGroup):
             timeout=None,
             limits=limits,
         ) as client:
-            address = _checked(url)
+            first = address
             for _ in range(MAX_REDIRECTS + 1):
                 try:
                     found = await self._get(client, address)
@@ -167,7 +169,7 @@ class FetchTools(ToolGroup):
                 if isinstance(found, Page):
                     return found
                 address = _next(address, found)
-        raise ToolError(f"more than {MAX_REDIRECTS} redirects: {shown(url)}")
+        raise ToolError(f"more than {MAX_REDIRECTS} redirects: {shown(str(first))}")
 
     async def _get(self, client: httpx.AsyncClient, url: httpx.URL) -> Page | str:
         """Send one request; return the page, or its redirect's target."""

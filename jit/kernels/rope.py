@@ -129,13 +129,13 @@ def rope_store(
                 query = form.read(q.at(token * q_stride + h * q_step), own)
                 if norm:
                     query = form.normed(query, q_norm, eps)
-                turned = form.rotate(query, angles)
+                rotated_query = form.rotate(query, angles)
                 factor = scale * temperatures.load(position) if temperature else scale
                 line = q_out.cast(i32).at((token * heads + h) * stride)
-                store_query(k, line, turned, factor, kv)
+                store_query(k, line, rotated_query, factor, kv)
                 if centered:
                     mean = form.read(biases.at((heads + 2 * kv_heads + head) * head_dim))
-                    _store_centers(line.at(row_words).cast(f32), turned, mean, factor)
+                    _store_centers(line.at(row_words).cast(f32), rotated_query, mean, factor)
             if store:
                 own = biases.at((heads + head) * head_dim) if bias else None
                 key = form.read(keys.at(token * kv_stride + head * head_dim), own)
