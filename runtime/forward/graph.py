@@ -214,11 +214,11 @@ class GraphBuilder(GemmBuilder):
         }  # fmt: skip
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
-        bias, means = cos if biases is None else biases, None
+        bias = cos if biases is None else biases
         if biases is not None and norms is None and rule.source is None:
             means = self._means(biases.reshape(-1, h.head_dim)[h.heads :][: h.kv_heads], rule)
-        if means is not None:
-            bias, sizes["centered"] = np.concatenate([biases, means], axis=None), cos.shape[1]
+            if means is not None:
+                bias, sizes["centered"] = np.append(biases, means), cos.shape[1]
         width = h.head_dim + 2 * sizes.get("centered", 0)
         rotated = self.buffers.get("rotated", self.max_tokens, h.heads * width)
         cache = [BASE, *kv.offsets(self.layer_index if rule.source is None else rule.source)]
