@@ -74,7 +74,7 @@ class NgramIndex:
         return found
 
     def truncate(self, n: int) -> None:
-        """Forget the positions from `n` on; the tokens are still there."""
+        """Remove the positions from `n` on from the index; call it before the tokens are cut."""
         for at in range(len(self._earlier) - 1, max(n, WIDTH) - 1, -1):
             earlier = self._earlier.pop()
             if earlier < 0:

@@ -494,10 +494,9 @@ class Scheduler(PassPolicy[PendingRequest]):
         return self.pages.needed(pending, count, promised, picked)
 
     def admit(self, request: Request) -> bool:
-        """Make room for rows that a sequence computes in a pass of its own.
+        """Make room in the KV cache for a pass that has rows of this one sequence.
 
-        As for requests that wait for a pass; the caller has the engine's lock until then. Returns
-        False if there is no room yet.
+        The caller holds the engine's lock until the pass. Returns False if there is no room yet.
 
         Raises:
             ContextOverflowError: there never will be.

@@ -28,7 +28,7 @@ HELD_NS = 1_000_000  # without a core: a pass was held up
 
 @dataclass(eq=False)
 class SharedPass:
-    """A pass with rows of several sequences, as each of them accounts for it."""
+    """A pass with rows of several sequences, and each sequence's share of its time and work."""
 
     loaded: LoadedModel = field(repr=False)
     number: int

@@ -140,7 +140,7 @@ class KeptTokens:
             self._end_below(self._ranking.within(gap))
 
     def top_n_sigma(self, deviations: float) -> None:
-        """Keep those whose logit is at most so many standard deviations below the highest."""
+        """Keep tokens whose logit is at most `deviations` standard deviations below the highest."""
         gaps = self._gaps()
         gaps = gaps[gaps < FORBIDDEN]
         if not len(gaps):
