@@ -53,7 +53,7 @@ _READ = {
     for path in sorted(_SOURCES.rglob("*"))
     if path.suffix in (".py", ".npz")
 }
-"""The sources, read now: an upgrade may replace the files while this process runs."""
+"""Source bytes by path, read at import: an upgrade may replace files while this process runs."""
 
 
 def source_hash(*modules: ModuleType) -> str:
@@ -83,7 +83,7 @@ def _elsewhere(module: str) -> str:
 
 @dataclass(frozen=True)
 class Spec:
-    """One kernel for one set of constants."""
+    """A kernel with values of its compile-time constants: the unit of compilation."""
 
     source: KernelSource
     constants: tuple[tuple[str, Any], ...] = ()
@@ -111,7 +111,7 @@ def spec(source: KernelSource, **constants: Any) -> Spec:
 def _machine(target: CpuTarget):
     """Return LLVM's code generator for `target`, which is not thread-safe.
 
-    It is told the features, not the CPU: on a Zen 4 the scheduling model of znver4 ("tune-cpu")
+    LLVM gets the features, not the CPU: on a Zen 4 the scheduling model of znver4 ("tune-cpu")
     makes prefill 0.99 to 1.02 times as fast, decode 1.00 to 1.02, which is within the noise.
     """
     kind = llvm_binding().Target.from_triple(target.triple)
@@ -131,7 +131,7 @@ def build_object(spec: Spec, target: CpuTarget) -> bytes:
 
 
 def build_assembly(spec: Spec, target: CpuTarget) -> str:
-    """Compile `spec` to assembly text, for readers and tests."""
+    """Compile `spec` to assembly text, for inspection and tests."""
     machine = _machine(target)
     module = _optimized(spec, target, build_ir(spec, target), machine)
     with _switches.of(target):
@@ -228,7 +228,7 @@ def _warn_of_lock() -> None:
 
 
 def switches(target: CpuTarget) -> dict[str, bool]:
-    """Return the LLVM switches that a target changes from their defaults and no pass list names.
+    """Return the LLVM command-line switches that a target changes from their defaults.
 
     Loop strength reduction takes a fifth to a third of the code generator's time. With AVX2 it
     gains nothing (17 types of weights: 1.000 of the time without it); elsewhere its loops are a
@@ -242,8 +242,10 @@ def switches(target: CpuTarget) -> dict[str, bool]:
 
 
 class _Switches:
-    """LLVM's process-wide switches: set while a kernel is compiled, then restored. A kernel that
-    needs others waits."""
+    """LLVM's process-wide switches, set while kernels are compiled that need the same ones.
+
+    A kernel that needs others waits until they are restored.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -283,14 +285,14 @@ def _cores() -> int:
 
 
 class ObjectCache:
-    """Compiled kernels on disk."""
+    """A cache on disk of compiled kernel objects."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder if folder is not None and _private(folder) else None
         self.hits = self.builds = self.damaged = self._missing = 0
-        """What happened since this object was made."""
+        """Counts of objects found on disk, compiled, damaged, and missing by source key."""
         self.compile_seconds = 0.0
-        """Time spent building them."""
+        """Wall time spent compiling kernels, in seconds."""
 
     def get(self, spec: Spec, target: CpuTarget) -> bytes:
         """Return the object of `spec`, from disk if it is there and intact, else newly compiled."""

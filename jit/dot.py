@@ -29,16 +29,16 @@ def running_steps(max_q: int | None) -> int:
 
 
 def few_registers(target: CpuTarget) -> bool:
-    """Return whether int16 sums of small weights lack registers: AVX2, and SSE before it."""
+    """Return whether a target has too few registers for int16 sums of small weights: AVX2, SSE."""
     return target.dot == "maddubs" and target.registers < 32
 
 
 class Dot:
     """A running int8 sum over blocks of 32 values.
 
-    `most` is the largest weight where weights are unsigned and small, or None for 8-bit
+    `max_q` is the largest weight where weights are unsigned and small, or None for 8-bit
     weights, which are stored signed or with 128 added as `target.signed_bytes` says. Small
-    weights let `maddubs` and `portable` stay in 16 bits: a pair is at most 2 * most * 127, and
+    weights let `maddubs` and `portable` stay in 16 bits: a pair is at most 2 * max_q * 127, and
     as many steps are added up there as fit below 32,768 (8 of them for weights up to 15:
     30,480).
     """

@@ -59,7 +59,7 @@ MAX_GROUPS, MAX_THREADS = 1 << (_NUMBER - _GROUP), _OVER - 1
 
 
 class ElasticBuilder:
-    """Emits the functions of elastic passes into the executor's module."""
+    """A builder of the native functions of elastic passes, in the executor's module."""
 
     def __init__(
         self, native: NativeBuilder, await_change: ir.Function, wake_parked: ir.Function
@@ -67,7 +67,7 @@ class ElasticBuilder:
         self.n, self.await_change, self.wake_parked = native, await_change, wake_parked
 
     def elastic_run(self, section: ir.Function) -> ir.Function:
-        """Emit i64 elastic_run(pool, tid, since): join the pass to its end; return the next group.
+        """Emit i64 elastic_run(pool, tid, since): run sections of a pass; return the next group.
 
         since: where the thread keeps the time when it last offered its core.
         """
@@ -187,9 +187,9 @@ class ElasticBuilder:
         return b.gep(self.n.get(b, pool, STATS, ptr), offset, i8)
 
     def section(self, run_group: ir.Function) -> ir.Function:
-        """Emit i64 section(pool, tid, group, since): do pieces of its groups until none is left.
+        """Emit i64 section(pool, tid, group, since): run pieces of its groups until none is left.
 
-        The group behind it; -1: this thread has run for long enough, and left some.
+        Returns the group after the section, or -1 if the thread's time is up and pieces are left.
         """
         n = self.n
         fn, b = n.function("section", i64, [ptr, i64, i64, i64])
@@ -215,9 +215,9 @@ class ElasticBuilder:
         return fn
 
     def run_group(self) -> ir.Function:
-        """Emit i64 run_group(pool, tid, record, since): do its pieces, this thread's first.
+        """Emit i64 run_group(pool, tid, record, since): run the group's pieces, its own first.
 
-        1: this thread has run for long enough, and some pieces are left. A thread takes those of
+        Returns 1 if the thread's time is up and pieces are left, else 0. A thread takes those of
         its own range from the front and others' from the back, as the executor's `_share` does.
         """
         n = self.n
@@ -340,9 +340,10 @@ class ElasticBuilder:
     def pool_run(
         self, run: ir.Function, start_pass: Callable[[ir.Builder, ir.Value, ir.Value], None]
     ) -> None:
-        """Emit i64 tp_run_elastic(pool, ops, groups, n_groups, start, budget, stats, stats_stride).
+        """Emit tp_run_elastic, which runs an elastic pass from group `start` and returns the next.
 
-        start_pass: (builder, pool, active): tells the workers of the pass.
+        i64 tp_run_elastic(pool, ops, groups, n_groups, start, budget, stats, stats_stride).
+        start_pass: (builder, pool, active): emits the code that starts the workers.
         """
         n = self.n
         kinds = [ptr, ptr, ptr, i64, i64, i64, ptr, i64]

@@ -59,7 +59,7 @@ from .targets import CpuTarget
 
 
 class _Builder(NativeBuilder):
-    """Emits the executor's functions into one module."""
+    """A builder of the executor's native functions, in one module."""
 
     # --- waiting
 
@@ -105,9 +105,9 @@ class _Builder(NativeBuilder):
         return fn
 
     def release(self, wake_parked: ir.Function):
-        """Emit void release(pool, address, value): store, and wake the threads parked there.
+        """Emit void release(pool, address, value): store it, and wake threads parked at `address`.
 
-        Only there: a thread that is left out must not cost a system call at every barrier.
+        Only those: a thread without a part in a pass must not cost a system call at every barrier.
         """
         fn, b = self.function("release", void, [ptr, ptr, i64])
         pool, address, value = fn.args
@@ -118,7 +118,7 @@ class _Builder(NativeBuilder):
         return fn
 
     def wake_parked(self):
-        """Emit void wake_parked(pool, address): wake threads parked there, after a full fence."""
+        """Emit void wake_parked(pool, address): wake threads parked at it, after a full fence."""
         fn, b = self.function("wake_parked", void, [ptr, ptr])
         pool, address = fn.args
         parked = self.atomic_load(b, b.gep(address, i64(1), i64))
@@ -131,7 +131,7 @@ class _Builder(NativeBuilder):
         return fn
 
     def barrier(self, await_change: ir.Function, release: ir.Function):
-        """Emit i64 barrier(pool, tid, ahead): 1 if all threads must leave the tape here.
+        """Emit i64 barrier(pool, tid, ahead): wait for all; 1 if they must leave the tape here.
 
         ahead: what is read next, as an int64: see `read_ahead.py`.
         """
@@ -255,7 +255,10 @@ class _Builder(NativeBuilder):
             b.position_at_end(following)
 
     def pool_run(self, run: ir.Function, release: ir.Function) -> None:
-        """Emit i64 tp_run(pool, ops, n_ops, start, budget, stats, stats_stride)."""
+        """Emit tp_run, which runs a tape from op `start` on and returns the next op.
+
+        i64 tp_run(pool, ops, n_ops, start, budget, stats, stats_stride).
+        """
         fn, b = self.function("tp_run", i64, [ptr, ptr, i64, i64, i64, ptr, i64], public=True)
         pool, ops, count, start, budget, stats, stride = fn.args
         for slot, value in ((N_OPS, count), (START_OP, start), (STATS_STRIDE, stride),
@@ -296,7 +299,7 @@ class _Builder(NativeBuilder):
         b.call(release, [pool, gen, b.or_(following, active)])
 
     def _bump(self, b: ir.Builder, pool: ir.Value, slot: int, release: ir.Function) -> None:
-        """Change a word that only the calling thread writes."""
+        """Increment a word that only the calling thread writes, and wake its waiters."""
         word = self.slot(b, pool, slot)
         b.call(release, [pool, word, b.add(self.atomic_load(b, word), i64(PASS_STEP))])
 
@@ -343,7 +346,7 @@ class _Builder(NativeBuilder):
         b.ret_void()
 
     def shutdown(self, release: ir.Function) -> None:
-        """Emit void tp_shutdown(pool): make workers read SHUTDOWN."""
+        """Emit void tp_shutdown(pool): wake all workers, which read SHUTDOWN and exit."""
         fn, b = self.function("tp_shutdown", void, [ptr], public=True)
         (pool,) = fn.args
         self._bump(b, pool, START_GEN, release)
@@ -358,7 +361,7 @@ class _Builder(NativeBuilder):
         b.ret_void()
 
     def clock(self) -> None:
-        """Emit i64 tp_cycles()."""
+        """Emit i64 tp_cycles(): read the cycle counter."""
         _, b = self.function("tp_cycles", i64, [], public=True)
         b.ret(self.cycles(b))
 

@@ -32,7 +32,7 @@ class Type:
     __repr__ = __str__
 
     def __call__(self, value: float) -> Value:
-        """Return the constant `value`."""
+        """Return `value` as a constant of this type."""
         return Value(self, self.literal(value))
 
     def literal(self, value: float) -> str:
@@ -48,7 +48,7 @@ class IntType(Type):
 
 
 class FloatType(Type):
-    """float or half: written as the bits of the double that has the same value."""
+    """LLVM's float or half, whose constants are written as the bits of the equal double."""
 
     __slots__ = ()
 
@@ -107,7 +107,7 @@ class Value:
 
 
 def listed(values: Sequence[float], element: Type) -> str:
-    """Format the inside of a constant vector or array."""
+    """Format the elements of a constant vector or array."""
     return ", ".join(f"{element.text} {element.literal(value)}" for value in values)
 
 
@@ -135,7 +135,7 @@ def null(type_: Type) -> Value:
 
 
 class Module:
-    """Functions and tables of one object."""
+    """An LLVM module: the functions and tables of one object file."""
 
     def __init__(self, triple: str) -> None:
         self.triple = triple
@@ -156,7 +156,7 @@ class Module:
         return found
 
     def declare(self, name: str, result: Type, args: Sequence[Type]) -> Callee:
-        """Declare an intrinsic once."""
+        """Declare an external function, once for each name."""
         found = self.globals.get(name)
         if found is None:
             types = ", ".join(arg.text for arg in args)
@@ -166,7 +166,7 @@ class Module:
         return found
 
     def metadata(self, text: str) -> Value:
-        """Add a metadata node of one string."""
+        """Add a metadata node of one string, once for each text."""
         found = self._nodes.get(text)
         if found is None:
             found = self._nodes[text] = Value(_node, f"!{len(self._nodes)}")
@@ -201,7 +201,7 @@ class Block:
 
 
 class Function(Callee):
-    """A function with a body: blocks in the order in which they were appended."""
+    """A function with a body: basic blocks in the order in which they were appended."""
 
     __slots__ = ("args", "blocks", "internal", "named")
 
@@ -243,7 +243,7 @@ def _conversion(name: str) -> Callable[[Builder, Value, Type], Value]:
 
 
 class Builder:
-    """Writes instructions at the end of a block. Their names are LLVM's."""
+    """An appender of instructions to a basic block; methods have LLVM's names."""
 
     def __init__(self, function: Function, block: Block) -> None:
         self.function = function
@@ -330,7 +330,7 @@ class Builder:
         return Value(ptr, f"%v{number}")
 
     def gep(self, base: Value, index: Value, element: Type) -> Value:
-        """Return the address `index` elements on."""
+        """Return the address `index` elements after `base`."""
         return self._value(ptr, f"getelementptr {element.text}, ptr {base.ref}, {index}")
 
     def load(self, where: Value, kind: Type, align: int = 0) -> Value:

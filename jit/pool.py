@@ -58,18 +58,18 @@ def _address(function: Any) -> int:
 
 
 class Pool(ProcessBound, Closing):
-    """`threads` native threads, the calling one among them."""
+    """A pool of `threads` native threads, the calling one among them, that runs tapes."""
 
     def __init__(self, library: Library, threads: int) -> None:
         assert 1 <= threads <= MAX_THREADS, threads
         self.threads = threads
         self.elastic = False
-        """Whether passes go on without threads that have no core, if they can."""
+        """Whether passes continue without descheduled threads, if their tape allows it."""
         self.closed = False
         self.forked = False
-        """Whether its threads are of the process that this one was forked from."""
+        """Whether the pool's threads belong to the process that this one was forked from."""
         self.abandoned: Callable[[], bool] = bool
-        """After a fork, whether a thread that is not here was in the midst of using it."""
+        """Returns, after a fork, whether a thread that only the parent has was using the pool."""
         self._block = aligned(pool_block.POOL_SLOTS, np.int64)
         self._slots = self._block.data  # a number of its own at a third of numpy's price
         # pthread_mutex_t and pthread_cond_t are at most 64 bytes wherever there are pthreads.
@@ -81,7 +81,7 @@ class Pool(ProcessBound, Closing):
         self._address = self._block.ctypes.data
         block = self._block
         self.active = block[pool_block.THREADS] = block[pool_block.ACTIVE] = threads
-        """How many run: see `set_active`."""
+        """Number of threads that run passes: see `set_active`."""
         self._start_c_library()
         self.cycles_per_second = clock_rate(library)
         block[pool_block.SPIN_BARRIER] = int(SPIN_BARRIER_S * self.cycles_per_second)
@@ -91,7 +91,7 @@ class Pool(ProcessBound, Closing):
         self._slice = int(SLICE_S * self.cycles_per_second)
         self._workers: list[threading.Thread] = []
         self.worker_ids: list[int] = []
-        """The system's ids of the workers; the first `active` - 1 of them run."""
+        """The system's thread ids of the workers; the first `active` - 1 of them run passes."""
         # A daemon thread must not run on into memory that the interpreter has freed.
         owned = (block, self._locks, library)
         self._close = weakref.finalize(self, _shut_down, owned, self._workers, self._shutdown)
@@ -194,7 +194,7 @@ class Pool(ProcessBound, Closing):
         self._worker_cores = frozenset(self._cores[: count - 1])
 
     def set_elastic(self, on: bool) -> None:
-        """Make passes elastic (`elastic_executor.py`) or not: they need no descheduled thread.
+        """Set whether passes continue without descheduled threads (`elastic_executor.py`).
 
         Its threads, the caller among them, ask for short time slices meanwhile: to offer the core
         costs what is left of a slice (Linux from 6.18 on), which is 1.4 ms and more as it stands.
@@ -211,7 +211,7 @@ class Pool(ProcessBound, Closing):
 
     @property
     def parks(self) -> int:
-        """How often a worker parked between two passes because none came while it spun."""
+        """Number of times that a worker parked between passes, since none came while it spun."""
         return self._slots[pool_block.PARKS]
 
     def wake(self) -> None:
@@ -348,7 +348,7 @@ def request_slice(tid: int, nanoseconds: int) -> bool:
 
 
 _starved: list[Any] = []
-"""What threads that could not be waited for still use: their code, and the words they wait for."""
+"""Memory that workers use which did not exit in time: their code, and the words they poll."""
 
 
 def _shut_down(owned: tuple[Any, ...], workers: list[threading.Thread], shutdown: Any) -> None:

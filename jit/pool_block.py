@@ -47,7 +47,7 @@ AHEAD_SLOTS = 4
 
 
 class NativeBuilder:
-    """Emits native functions into one module: the base of all builders."""
+    """The base class of builders that emit native functions into one module."""
 
     def __init__(self, target: CpuTarget) -> None:
         self.module = ir.Module(target.triple)
@@ -70,7 +70,7 @@ class NativeBuilder:
         return b.load_atomic(where, "seq_cst")
 
     def cycles(self, b: ir.Builder) -> ir.Value:
-        """Read a counter of constant rate: TSC on x86, the generic timer on aarch64."""
+        """Emit a read of the constant-rate counter: TSC on x86, the generic timer on aarch64."""
         if self.arch == "aarch64":
             # readcyclecounter would read PMCCNTR, which traps in user space.
             register = self.module.metadata("cntvct_el0")
@@ -79,20 +79,20 @@ class NativeBuilder:
         return b.call(self.module.declare("llvm.readcyclecounter", i64, []), [])
 
     def pause(self, b: ir.Builder) -> None:
-        """Emit the hint that this loop waits."""
+        """Emit the spin-loop hint: pause on x86, yield on aarch64."""
         if self.arch == "x86_64":
             b.call(self.module.declare("llvm.x86.sse2.pause", void, []), [])
         elif self.arch == "aarch64":
             b.call(self.module.declare("llvm.aarch64.hint", void, [i32]), [i32(1)])  # yield
 
     def prefetch(self, b: ir.Builder, address: ir.Value) -> None:
-        """Prefetch the cache line at an address, given as an int64, into the second level."""
+        """Emit a prefetch into L2 of the cache line at an int64 address."""
         kinds = [ptr, i32, i32, i32]
         callee = self.module.declare("llvm.prefetch.p0", void, kinds)
         b.call(callee, [b.inttoptr(address, ptr), i32(0), i32(2), i32(1)])
 
     def call_slot(self, b: ir.Builder, pool: ir.Value, slot: int, args: list[ir.Value]) -> ir.Value:
-        """Call a C library function whose address is in the pool."""
+        """Emit a call of the C library function whose address is in a slot of the pool."""
         address = self.get(b, pool, slot, ptr)
         kind = ir.FunctionType(i32, [ptr] * len(args))
         return call_address(b, address, kind, args)
@@ -134,7 +134,7 @@ class NativeBuilder:
         thread takes, and those from the back in its high half. Whoever adds to it owns the piece
         that it then counts, unless the halves had already met.
 
-        who: the thread, how many it has turned to before, the active threads.
+        who: the thread, the offset from it to the range's own thread, the active threads.
         """
         tid, offset, active = who
         sum_ = b.add(tid, offset)
@@ -145,21 +145,21 @@ class NativeBuilder:
         return begin, end, counter, b.icmp_signed("==", offset, i64(0))
 
     def take(self, b: ir.Builder, counter: ir.Value, own: ir.Value) -> ir.Value:
-        """Count one more piece as taken from the front of one's own range; return the old count."""
+        """Count a piece as taken, at the front if `own`, else the back; return the old count."""
         step = b.select(own, i64(1), i64(1 << 32))
         return b.atomic_rmw("add", counter, step, "monotonic")
 
     def left(
         self, b: ir.Builder, taken: ir.Value, count: ir.Value
     ) -> tuple[ir.Value, ir.Value, ir.Value]:
-        """Return whether a range has pieces left, and those taken from its front and its back."""
+        """Return whether a range has pieces left, and the numbers taken from its front and back."""
         front, back = b.and_(taken, i64((1 << 32) - 1)), b.lshr(taken, i64(32))
         return b.icmp_signed("<", b.add(front, back), count), front, back
 
     def piece(
         self, b: ir.Builder, count: ir.Value, own: ir.Value, front: ir.Value, back: ir.Value
     ) -> ir.Value:
-        """Return which piece of a range was taken."""
+        """Return the index in its range of the piece that was taken."""
         return b.select(own, front, b.sub(b.sub(count, i64(1)), back))
 
 

@@ -26,9 +26,9 @@ LINES = 4  # asked for at a time, between two looks whether all have come
 def read_next(
     n: NativeBuilder, b: ir.Builder, pool: ir.Value, tid: ir.Value, ahead: ir.Value
 ) -> tuple[Any, Any]:
-    """Return from which address to which this thread reads first after a barrier.
+    """Return the addresses between which this thread reads first after a barrier.
 
-    It asks for them while it waits for the others, and only then: see `prefetch_ahead`.
+    It prefetches them while it waits for the others, and only then: see `prefetch_ahead`.
     """
     entry = b.block
     known, none = blocks(b.function, "ahead nothing")
@@ -54,7 +54,7 @@ def prefetch_ahead(
     start: ir.Value,
     end: ir.Value,
 ) -> None:
-    """Prefetch what this thread reads next while others still work."""
+    """Emit prefetches from `start` to `end` while other threads have yet to reach the barrier."""
     entry, (look, fetch, done) = b.block, blocks(b.function, "more ask asked")
     b.branch(look)
     b.position_at_end(look)

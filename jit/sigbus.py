@@ -54,7 +54,7 @@ class _Action(ctypes.Structure):
 
 
 faults = np.zeros(1, np.int64)
-"""int64 [1]: faults in guarded mappings so far. Another array once the handler is installed."""
+"""int64 [1]: number of faults in guarded mappings; another array once the handler is installed."""
 
 
 def guard(mapped: mmap.mmap) -> np.ndarray | None:

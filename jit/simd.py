@@ -1,4 +1,4 @@
-"""A thin vocabulary of vector values over LLVM's instructions: kernels read as arithmetic.
+"""Vector values over LLVM's instructions, so that kernels read as arithmetic.
 
 A kernel is a Python function over `Kernel`, `Ptr` and `Value`, decorated with `@kernel`. Its
 signature is its ABI: every native kernel is
@@ -119,7 +119,7 @@ class Value:
         return Value(self.k, self.k.b.convert(name, self.value, want))
 
     def shuffle(self, order: Sequence[int], other: Value | None = None) -> Value:
-        """Pick lanes by `order` from this value and, numbered on, from `other`."""
+        """Pick lanes by `order` from this value and then `other`, numbered consecutively."""
         second = other.value if other else ir.null(self.type)
         return Value(self.k, self.k.b.shuffle_vector(self.value, second, constants(tuple(order))))
 
@@ -147,7 +147,7 @@ class Value:
         return self.fold(lambda a, b: a.max(b))
 
     def max(self, other: Value | float) -> Value:
-        """Return the larger of the two; not a NaN if one of them is a number."""
+        """Return the larger of the two values; not a NaN if one of them is a number."""
         return self.k.intrinsic("llvm.maxnum" if self.type.is_float else "llvm.smax", self, other)
 
     def min(self, other: Value | float) -> Value:
@@ -173,7 +173,7 @@ class Ptr:
         self.element = element
 
     def at(self, index: Value | int) -> Ptr:
-        """Return the address `index` elements on."""
+        """Return the address `index` elements after this one."""
         k, element = self.k, self.element
         return Ptr(k, k.b.gep(self.value, k.index(index), element), element)
 
@@ -239,7 +239,7 @@ class Kernel:
 
     @property
     def lanes(self) -> int:
-        """float32 values in one vector register."""
+        """Number of float32 values in one vector register."""
         return self.target.lanes
 
     # values
@@ -257,7 +257,7 @@ class Kernel:
         return self.const(0, vec(element, lanes))
 
     def iota(self, lanes: int) -> Value:
-        """Return 0, 1, 2, … as int32."""
+        """Return the vector 0, 1, 2, … of int32."""
         return Value(self, constants(tuple(range(lanes))))
 
     def var(self, init: Value) -> Var:
@@ -275,7 +275,7 @@ class Kernel:
         return Ptr(self, self.b.alloca(f"[{count} x {element.text}]", align=64), element)
 
     def choose(self, condition: Value, yes: Ptr, no: Ptr) -> Ptr:
-        """Select `yes` where the condition holds, else `no`."""
+        """Return the pointer `yes` if the condition holds, else `no`."""
         return Ptr(self, self.b.select(condition.value, yes.value, no.value), yes.element)
 
     # arithmetic

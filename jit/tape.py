@@ -2,7 +2,7 @@
 
 Built once, at load. An op is a kernel, its argument block, the number of work units (read
 when it is run, so it may follow the tokens of the pass), how the units are shared out, and
-whether the threads meet afterwards.
+whether the threads meet at a barrier afterwards.
 
     STATIC   each thread takes one contiguous range: a sequential stream of weights for each
     DYNAMIC  the same ranges, in chunks from their front; who has done takes from the others' backs,
@@ -44,7 +44,7 @@ from .pool_block import (
 class PerThread:
     """An argument with one buffer for each thread.
 
-    scratch: it lasts for one op; else what one op of a thread leaves there, others of it take.
+    scratch: contents last for one op; else later ops of the thread read what earlier ones wrote.
     """
 
     buffers: Sequence[np.ndarray]
@@ -53,29 +53,29 @@ class PerThread:
 
 @dataclass(slots=True)
 class Op:
-    """One kernel on the tape, as it was built."""
+    """One kernel on the tape, before compilation."""
 
     name: str
-    """What it computes, e.g. ``blk.3.attn_q``."""
+    """Name of what it computes, e.g. ``blk.3.attn_q``."""
     kernel: Spec
     args: Sequence[Any]
     units: np.ndarray
-    """int64 [1], read when it runs."""
+    """Number of work units: int64 [1], read when the op runs."""
     mode: int = STATIC
     chunk: int = 1
-    """How the units are shared out."""
+    """How threads divide the units; `chunk`: units taken at a time (DYNAMIC)."""
     barrier: bool = True
-    """Whether the threads meet afterwards."""
+    """Whether the threads meet at a barrier after the op."""
     unit_bytes: int = 0
-    """Of its first argument each unit reads so many, one after the other; 0: not so."""
+    """Bytes of the first argument that each unit reads, contiguous in unit order; 0: unknown."""
 
 
 class Tape:
-    """Ops in run order; `finish` compiles them.
+    """A list of ops in run order, which `finish` compiles.
 
-    elastic: whether a run may go on without threads that have no core (`elastic_executor.py`):
-    of the ops that every thread would do for itself it is enough that one does them, and others
-    may be called for any share of their units.
+    elastic: whether runs may continue without descheduled threads (`elastic_executor.py`): it is
+    enough that one thread runs the replicated ops, and others may be called for any share of
+    their units.
     """
 
     def __init__(self, name: str, threads: int, *, elastic: bool = False) -> None:
@@ -124,7 +124,7 @@ class TapeTimes:
         self.buffer = self.stats.ctypes.data, self.stats.strides[0]
         self._ops, self._rate = ops, cycles_per_second
         self.passes = self.active_threads = 0
-        """Runs that came to their end, and the threads that took part in them, added up."""
+        """Number of completed runs, and the sum of the active threads of each."""
 
     def reset(self) -> None:
         """Set all sums to zero."""
@@ -151,7 +151,7 @@ class TapeTimes:
 
 
 class CompiledTape:
-    """A runnable tape."""
+    """A compiled tape: native op records for the threads of a pool."""
 
     def __init__(self, tape: Tape, library: Library, pool: Pool) -> None:
         self.name = tape.name
@@ -179,14 +179,14 @@ class CompiledTape:
         self._threads = tape.threads
         self._at = (self.records.ctypes.data, len(tape.ops))
         self.times = self.account()
-        """The account of runs for which no other one is given."""
+        """Times of runs for which no other `TapeTimes` is given."""
 
     def account(self) -> TapeTimes:
         """Return a new `TapeTimes` for this tape."""
         return TapeTimes(self._threads, len(self), self.pool.cycles_per_second)
 
     def run(self, start: int = 0, times: TapeTimes | None = None) -> int:
-        """Run to the end or the time slice's end; return the next op, `len(self)` at the end."""
+        """Run from op `start` to the end or the slice's end; return the next op or `len(self)`."""
         records, count = self._at
         times, pool = times or self.times, self.pool
         if start == 0:
@@ -214,7 +214,7 @@ class CompiledTape:
 class ElasticTape:
     """The ops of a tape, split into the groups of an elastic pass.
 
-    What every thread would leave in memory of its own, the first one's memory has for all.
+    Per-thread buffers, except for scratch, are replaced by the first thread's.
     """
 
     def __init__(self, ops: Sequence[Op], records: np.ndarray, threads: int) -> None:

@@ -27,33 +27,33 @@ Bf16 = Literal["none", "dot", "tiles"]
 
 @dataclass(frozen=True, slots=True)
 class CpuTarget:
-    """One feature set, as a kernel sees it."""
+    """A CPU feature set, as kernels depend on it."""
 
     name: str
-    """What a user types, e.g. ``avx512-bf16``."""
+    """Name in options and variables, e.g. ``avx512-bf16``."""
     arch: str
     """``x86_64``, ``aarch64`` or ``any`` (whatever LLVM's host is)."""
     lanes: int
-    """float32 values in one vector register."""
+    """Number of float32 values in one vector register."""
     registers: int
-    """Vector registers of that width; bounds the register tile."""
+    """Number of vector registers, which bounds the register tile."""
     dot: Dot
     """Lowering of the int8 dot product."""
     has_fma: bool
-    """One instruction for a*b+c."""
+    """Whether a*b+c is one instruction."""
     has_f16: bool
-    """float16 to float32 in one instruction."""
+    """Whether conversion of float16 to float32 is one instruction."""
     bf16: Bf16
-    """What multiplies bf16 pairs; where it is not "none", float32 is rounded to such pairs in one
-    instruction."""
+    """Instruction for products of bf16 pairs; unless "none", one instruction rounds float32 to such
+    pairs."""
     needs: tuple[str, ...]
     """LLVM feature names that the CPU must have."""
     cpu: str
     """LLVM CPU name whose scheduling model is used."""
     has_amx: bool = False
-    """Tile registers for products of int8 and of bf16 pairs."""
+    """Whether it has AMX tile registers, for products of int8 and of bf16 pairs."""
     intel: bool = False
-    """This machine's CPU is one of Intel's: what it fetches by itself is another matter."""
+    """Whether this machine's CPU is Intel's, whose hardware prefetchers differ."""
 
     def __str__(self) -> str:
         return self.name
@@ -65,7 +65,7 @@ class CpuTarget:
 
     @property
     def vnni_alone(self) -> bool:
-        """AVX-512 VNNI without bf16: the best set on Intel CPUs only (see `slower_than`)."""
+        """Whether it is AVX-512 VNNI without bf16: best on Intel CPUs only (see `slower_than`)."""
         return self.dot == "vpdpbusd" and self.registers >= 32 and self.bf16 == "none"
 
     @property
@@ -85,18 +85,18 @@ class CpuTarget:
 
     @property
     def features(self) -> str:
-        """Feature string for LLVM; what is not needed is left out, so it can never be emitted."""
+        """LLVM feature string with the features needed only, so that no other is ever emitted."""
         return ",".join(f"+{feature}" for feature in self.needs)
 
 
 def host_arch() -> str:
-    """Return ``x86_64``, ``aarch64`` or the machine's own name."""
+    """Return this machine's architecture: ``x86_64``, ``aarch64`` or the system's name of it."""
     machine = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
 
 def cpuinfo(*keys: str) -> str | None:
-    """Return what Linux reports for the first CPU under one of these keys."""
+    """Return the first value in Linux's /proc/cpuinfo that has one of `keys`."""
     try:
         with Path("/proc/cpuinfo").open(errors="replace") as file:  # as long as there are CPUs
             for line in file:
@@ -119,9 +119,9 @@ def is_intel() -> bool:
 
 
 VARIABLE = "TRIPLEPOINT_TARGET"
-"""Of the environment: names the target where nothing else does."""
+"""Environment variable that names the target where no option does."""
 MASK = "TRIPLEPOINT_CPU"
-"""Of the environment: names the target whose features are all that this process may see."""
+"""Environment variable that names a target: other features are hidden from this process."""
 
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")

@@ -39,18 +39,18 @@ UNROLL = 4  # independent sums, so one FMA need not wait for the last
 
 
 class ActivationFormat(NamedTuple):
-    """The form in which a matrix takes activations."""
+    """The input format of a matrix: float32 rows, or int8 blocks of one kind."""
 
     kind: Kind
-    """float32 as it is, or int8 blocks whose second field is the zero point's share (``zero``;
-    ``factors``, see above), the int16 sums of this block and the next (``pairs32``, even blocks),
-    or those of its two halves (``pairs16``)."""
+    """float32 rows (``float``), or int8 blocks whose second field is the zero point's share
+    (``zero``; ``factors``, see above), the int16 sums of this block and the next (``pairs32``, even
+    blocks), or those of its two halves (``pairs16``)."""
     group: int
-    """Blocks that share a scale."""
+    """Number of consecutive blocks that share a scale."""
     zero_point: int = 0
-    """Of the weights."""
+    """Zero point of the weights."""
     base: int = 0
-    """What is added to the zero point's share (``zero``)."""
+    """Constant added to the zero point's share (``zero``)."""
 
 
 @kernel
@@ -224,10 +224,10 @@ def soft_cap(k: Kernel, x: F32s, stride: I64, parts: I64, cap: F32) -> None:
 def gate_by_queries(
     k: Kernel, x: F32s, gates: F32s, x_stride: I64, gate_stride: I64, *, heads: int, dim: int
 ) -> None:
-    """Gate heads by their queries: x *= sigmoid(gate); unit = (row, head), head fastest.
+    """Gate attention outputs: x *= sigmoid(gate); unit = (row, head), head fastest.
 
     x float32 [rows, x_stride] has `dim` values of each head; gates [rows, gate_stride] has twice as
-    many, of which the second half gates.
+    many, of which the first half is the query and the second the gate.
     """
     lanes = k.lanes
     with k.units() as unit:
@@ -333,7 +333,7 @@ def _pair(low: Value, high: Value) -> Value:
 
 
 def fold_each(vectors: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Combine all lanes of each of n vectors, in any order: n lanes; n a power of two.
+    """Reduce each of n vectors by `combine`, in any order, to one lane each; n a power of two.
 
     Two vectors at a time become one, with half as many lanes of each.
     """
@@ -394,7 +394,7 @@ def quantize_reference(
 
 
 def field_reference(q: np.ndarray, zero_point: int, kind: Kind, base: int = 0) -> np.ndarray:
-    """Compute the second fields: q int32 [tokens, blocks, 32] -> int32 [tokens, blocks]."""
+    """Compute blocks' second fields: q int32 [tokens, blocks, 32] -> int32 [tokens, blocks]."""
     whole = q.sum(axis=-1, dtype=np.int32)
     if kind == "zero":
         return base - zero_point * whole
@@ -434,7 +434,7 @@ def _scales(blocks: np.ndarray, group: int) -> np.ndarray:
 
 
 def dequantize_reference(blocks: np.ndarray, form: ActivationFormat | None = None) -> np.ndarray:
-    """Dequantize blocks: float32 [tokens, K]."""
+    """Dequantize activation blocks to float32 [tokens, K]."""
     if form is not None and form.kind == "factors":
         d = _scales(blocks, form.group)
     else:

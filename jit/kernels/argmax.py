@@ -1,4 +1,4 @@
-"""Greedy choice over the vocabulary: the first of the largest allowed logits of each row."""
+"""Argmax over the vocabulary, for greedy sampling: the first of a row's largest allowed logits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def argmax_part(
 ) -> None:
     """Find a slice's largest allowed logit and its index; unit = (row, slice), slice fastest.
 
-    logits: float32 [rows, stride]; the first row that is looked at is row[0]. mask: int32
+    logits: float32 [rows, stride]; the first row is row[0]. mask: int32
     [rows, mask_stride], one bit for each token, used for rows whose use_mask is not 0. best, where:
     [rows, PARTS]. A row is padded to a multiple of 32 * PARTS; indices at or past `count` are never
     chosen. A slice with nothing allowed gives -3.4e38.
@@ -57,7 +57,7 @@ def argmax_part(
 
 @kernel
 def argmax_final(k: Kernel, best: F32s, where: I64s, out: I64s, row: I64s) -> None:
-    """Set out[row] to the best of its candidates; -1: none allowed. Unit = row, from row[0] on."""
+    """Set out[row] to the argmax of its slices; -1: none allowed. Unit = row, from row[0] on."""
     with k.units() as unit:
         number = row.load(0) + unit
         value, index = k.var(k.f32(NEVER)), k.var(k.const(-1, i64))
@@ -70,7 +70,7 @@ def argmax_final(k: Kernel, best: F32s, where: I64s, out: I64s, row: I64s) -> No
 
 
 def reference(logits: np.ndarray, allowed: np.ndarray | None = None) -> int:
-    """Find the first largest: logits float32 [n], allowed bool [n] -> its index, or -1."""
+    """Return the index of the first maximum: logits float32 [n], allowed bool [n]; -1 for none."""
     if allowed is None:
         return int(np.argmax(logits))
     if not allowed.any():

@@ -140,11 +140,11 @@ class ChunkSink(Protocol):
     """The consumer of a chunk's result for a row: its maximum and sum, then its products."""
 
     def chunk(self, row: Value, maximum: Value, total: Value, unit: Callable[[], Value]) -> None:
-        """Take the chunk's m_c and l_c; its products count `unit` each: read that last."""
+        """Receive a row's m_c and l_c; `unit()` is the scale of its products: call it last."""
         ...
 
     def row(self, row: Value) -> Callable[[Value | int, Value], None]:
-        """Return the function that takes a row's product of the vector of dims from `dim` on."""
+        """Return a function (dim, product) that receives a row's products, a vector at a time."""
         ...
 
 
@@ -198,7 +198,7 @@ class KVReader:
         self.query_stride = self.products.query_words + 2 * centered
 
     def ready(self) -> AbstractContextManager[None]:
-        """Set up the products for the code inside."""
+        """Configure the AMX tiles, if the products use them, for the code inside."""
         products = self.products
         return products.ready() if isinstance(products, TileProducts) else nullcontext()
 
@@ -208,7 +208,7 @@ class KVReader:
         return Tile(self, slots, head, slots.load(FIRST), slots.load(COUNT) * self.group)
 
     def walk(self, slots: Ptr, head: Value, following: tuple[Ptr, Value] | None = None) -> Walk:
-        """Return the walk of an entry of `tiles`, and the entry and head that follow it."""
+        """Return the walk of an entry of `tiles`; following: the entry and head to prefetch."""
         first, tokens, start, until = (slots.load(n) for n in (FIRST, COUNT, START, UNTIL))
         seen = (until > 0).select(until * CHUNK, start + tokens)
         after, next_head = following or (slots, head + 1)
@@ -218,7 +218,7 @@ class KVReader:
         )  # fmt: skip
 
     def lowest(self, slots: Ptr) -> Value:
-        """Return the first chunk of an entry of `tiles`."""
+        """Return the first chunk that an entry of `tiles` reads."""
         return lowest_chunk(self.k, slots, self.window)
 
     def table(self, slots: Ptr) -> Ptr:
@@ -226,7 +226,7 @@ class KVReader:
         return self.pages.at(slots.load(TABLE))
 
     def row_at(self, index: Value) -> Value:
-        """Return the pass's row number at that index."""
+        """Return the row of the pass that has index `index` in tiles."""
         return self.rows.load(index * ROW_SLOTS + ROW_INDEX)
 
 
@@ -238,7 +238,7 @@ def lowest_chunk(k: Kernel, slots: Ptr, window: int) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Rows of one KV head; see `KVReader.tile`. `first`: the index of its first token."""
+    """The rows of one KV head in one tile of the pass; `first`: the index of its first token."""
 
     reader: KVReader
     slots: Ptr
@@ -262,10 +262,10 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Rows that share the chunks from `lowest` up to position `end`.
+    """Rows that attend to the same chunks, from chunk `lowest` up to position `seen`.
 
-    first: the place of the first token, whose position is `start` where not all see all of it.
-    pages: the page table; following: that, the first chunk and the head of what comes after.
+    first: the index of the first token; start: its position, or a bound where all rows see all.
+    pages: the page table; following: page table, first chunk and head of the next walk.
     """
 
     reader: KVReader
@@ -279,14 +279,14 @@ class Walk:
     following: tuple[Ptr, Value, Value]
 
     def query(self, row: Value) -> Ptr:
-        """Return row (token, member) of this KV head in q [tokens, heads, words]."""
+        """Return the address of row (token, member) of this KV head in q [tokens, heads, words]."""
         reader = self.reader
         token, member = reader.row_at(self.first + row // reader.group), row % reader.group
         at = (token * reader.kv_heads + self.head) * reader.group + member
         return reader.q.cast(i32).at(at * reader.query_stride)
 
     def center(self, row: Value, chunk: Value) -> Value:
-        """Return what each score of a row with the chunk lacks: see `rope.py`."""
+        """Return the key bias's share of each score of a row with the chunk: see `rope.py`."""
         reader, pairs = self.reader, self.reader.centered
         own = self.query(row).at(reader.products.query_words).cast(f32)
         angles = reader.centers.at(chunk // PAGE * (2 * pairs))
@@ -342,7 +342,7 @@ class _Rows:
 
     `count` are the positions that any of them sees. With a `window` a row does not see what lies
     further back than that; where a whole chunk does, its sums are zeros. No row sees the first
-    `unseen` positions of the chunk. `center`: what all scores of a row lack.
+    `unseen` positions of the chunk. `center`: the key bias's share of all scores of a row.
     """
 
     rows: Value
@@ -356,9 +356,9 @@ class _Rows:
     def blocks(
         self, k: Kernel, limits: Sequence[Value], name: str
     ) -> Iterator[tuple[Value, list[Value | None]]]:
-        """Loop over blocks of lanes; yield each, and a function: row's limit -> visible lanes.
+        """Loop over blocks of lanes; yield each, and for each limit the visible lanes or None.
 
-        None: all of it, which is a loop of its own, between those of blocks that are seen in part.
+        None: all lanes, in a loop of their own, between those of blocks that are seen in part.
         """
         lanes, zero = k.lanes, k.i64(0)
         end = (self.count + (lanes - 1)) // lanes
@@ -447,7 +447,7 @@ class OnlineSoftmax:
     head_dim: int
 
     def behind(self, rows: Value) -> OnlineSoftmax:
-        """Return the same without the first `rows` rows."""
+        """Return a view of the state of the rows after the first `rows`."""
         sums, stats = self.sums.at(rows * self.head_dim), self.stats.at(rows * 4)
         return OnlineSoftmax(self.k, sums, stats, self.head_dim)
 
@@ -460,7 +460,7 @@ class OnlineSoftmax:
             self.sums.store(row * self.head_dim + d, k.zeros(f32, k.lanes))
 
     def chunk(self, row: Value, maximum: Value, total: Value, unit: Callable[[], Value]) -> None:
-        """Take m and l of a row after a chunk, and the factors of its products."""
+        """Update a row's m and l by a chunk; store the factors of old and new products."""
         k, stats, lanes = self.k, self.stats, self.k.lanes
         old = stats.load(row * 4 + _M)
         m = old.max(maximum)

@@ -21,17 +21,17 @@ LINE_WORDS = 16
 
 
 class Merge(Protocol):
-    """The consumer of the products with the values; see `attention.py`."""
+    """The receiver of the products with the values: see `ChunkSink` in `attention.py`."""
 
     def row(self, row: Value) -> Callable[[Value | int, Value], None]: ...
 
 
 RowAt = Callable[[Value], Ptr]
-"""Where a row of the query lies."""
+"""Returns the address of a query row, given its number."""
 
 
 class Following(NamedTuple):
-    """The keys or values to read next, `count` positions of them."""
+    """The keys or values to read next: the first `positions` positions of `part`."""
 
     part: Ptr
     positions: Value
@@ -54,7 +54,7 @@ class _Tiling:
 def _tilings(k: Kernel) -> tuple[_Tiling, ...]:
     """Return one tiling, or one for few rows, which are memory-bound, and one for more.
 
-    A step asks for as many lines as it reads, so that a chunk asks for all of what follows. Where
+    A step prefetches as many lines as it reads, so that a chunk prefetches all that follows. Where
     several tiles of rows read the same, or arithmetic takes longest, fewer are enough. On a Zen 4
     a token of two rows behind 4,096 takes 0.56 of the time that it took without (AVX2; 0.87 with
     AVX-512), and reads at 0.85 (0.95) of what DRAM gives. With 16 registers 4 rows of 2 vectors
@@ -90,7 +90,7 @@ def turn_values(
 
 
 class FloatProducts:
-    """The two products of attention for one head size."""
+    """Attention's products q k and p v for one head size, over a bf16 or float32 cache."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class FloatProducts:
     ) -> None:
         """Compute scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
-        `after` is what will be read next.
+        `after`: what to prefetch.
         """
         k, lanes = self.k, self.k.lanes
         blocks = (count + (lanes - 1)) // lanes
@@ -164,7 +164,7 @@ class FloatProducts:
     ) -> None:
         """Compute probabilities [rows, count] . values [count, dims], merged into the sums.
 
-        `after` is what will be read next.
+        `after`: what to prefetch.
         """
         k, lanes = self.k, self.k.lanes
         steps = count // self.step
@@ -230,9 +230,9 @@ class FloatProducts:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A prefetcher of what is read next, `words` int32 of it, a line at a time.
+    """A prefetcher of the next keys or values: `words` int32 of them, a cache line at a time.
 
-    A chunk's keys and values do not fit into L1; without questions its first tile of rows waited
+    A chunk's keys and values do not fit into L1; without prefetches its first tile of rows waited
     for L3 (a Zen 5, 252 tokens behind 4,096: both products took 1.3 times as long).
     """
 
@@ -254,7 +254,7 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class FloatRow:
-    """One row's probabilities on their way to memory."""
+    """The writer of one row's probabilities, as bf16 pairs or float32."""
 
     k: Kernel
     out: Ptr
@@ -269,5 +269,5 @@ class FloatRow:
             self.out.cast(f32).store(block * lanes, p)
 
     def finish(self, blocks: Value) -> Value:
-        """Return the unit of products with this row."""
+        """Return the scale of products with this row: 1."""
         return self.k.f32(1)

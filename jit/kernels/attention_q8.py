@@ -45,8 +45,8 @@ from .tiles import for_tiles
 HALF_BITS = 7  # of a probability in one byte: bytes that are the same, signed or not
 MAX_Q = (1 << 2 * HALF_BITS) - 1
 AHEAD = 4096
-"""int32 words between what is multiplied and what is asked for. Into L2: asked for 8 KiB ahead into
-L1, a token behind 4,096 took 1.2 times as long on a Zen 4, with AVX-512 longer than unasked."""
+"""Prefetch distance in int32 words, into L2. With 8 KiB ahead into L1, a token behind 4,096 took
+1.2 times as long on a Zen 4; with AVX-512 that took longer than no prefetch."""
 
 
 class _Bytes:
@@ -108,7 +108,7 @@ def word_dot(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
 
 
 class ByteProducts:
-    """The two products of attention for one head size."""
+    """Attention's products q k and p v for one head size, over the int8 cache."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class ByteProducts:
     ) -> None:
         """Compute scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
-        `after` is what will be read next: memory should not wait for the softmax.
+        `after`: what to prefetch, so that memory does not wait for the softmax.
         """
         k, lanes = self.k, self.k.lanes
         vectors = key_vectors(k.target)
@@ -210,7 +210,7 @@ class ByteProducts:
     ) -> None:
         """Compute probabilities [rows, count] . values [count, dims], merged into the sums.
 
-        `after` is what will be read next.
+        `after`: what to prefetch.
         """
         k, lanes = self.k, self.k.lanes
         data = values.at(SCALE_WORDS) if self.piece is None else self.piece
@@ -300,7 +300,7 @@ class ByteProducts:
 
 @dataclass(frozen=True, slots=True)
 class ByteRow:
-    """One row's probabilities on their way to memory: first as floats, then as integers."""
+    """The writer of one row's probabilities: float32 first, then integers of a common unit."""
 
     k: Kernel
     line: Ptr
@@ -320,7 +320,7 @@ class ByteRow:
         self.largest.set(self.largest.value.max(weighted.bitcast(i32)))
 
     def finish(self, blocks: Value) -> Value:
-        """Return the unit of products with this row's integers."""
+        """Convert the row to integers; return their unit, which scales products with them."""
         k, lanes = self.k, self.k.lanes
         largest = self.largest.value.hmax().bitcast(f32)
         inverse = (largest > TINY).select(float(MAX_Q) / largest, 0.0).splat(lanes)

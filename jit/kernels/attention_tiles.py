@@ -28,7 +28,7 @@ LINE = 64  # bytes of a tile's row
 TILE_WORDS = ROWS * LANES
 
 RowTiles = Callable[[], Iterator[tuple[Value, int]]]
-"""Loops over the tiles of rows: what is written inside is emitted for (first tile, tiles)."""
+"""Loops over the tiles of rows; the code inside is emitted for each (first tile, tiles)."""
 
 
 def padded(rows: int) -> int:
@@ -37,7 +37,7 @@ def padded(rows: int) -> int:
 
 
 class TileProducts:
-    """The two products of attention for one head size."""
+    """Attention's products q k and p v for one head size, on AMX tiles over a bf16 cache."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class TileProducts:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Configure this thread's tiles for the code inside."""
+        """Configure this thread's AMX tiles for the code inside."""
         amx.configure(self.k, LINE)
         yield
         amx.release(self.k)
@@ -66,7 +66,7 @@ class TileProducts:
     def qk(
         self, query: RowAt, keys: Ptr, scores: Ptr, rows: Value, count: Value, after: Following
     ) -> None:
-        """Compute the scores as `FloatProducts.qk` does; they have room for whole tiles."""
+        """Compute the scores as `FloatProducts.qk` does; `scores` has room for whole tiles."""
         k, words = self.k, self.key_words
         with k.range(0, rows, name="row") as row:
             line, mine = query(row), self.queries.at(row * words)

@@ -4,8 +4,8 @@ A pass computes rows of one or of many sequences: a prompt's chunk, one token of
 to be verified are all just rows. GEMMs and norms take them as they come; rotation, cache writes and
 attention have to know whose they are:
 
-    rows   int64 [places, ROW_SLOTS]  position, page table, tile and place of each row
-    tiles  int64 [tiles, TILE_SLOTS]  rows at consecutive places, usually those of consecutive
+    rows   int64 [indices, ROW_SLOTS]  position, page table, tile and index of each row
+    tiles  int64 [tiles, TILE_SLOTS]  rows of consecutive indices, usually those of consecutive
                                       positions of a sequence
     runs   int64 [sequences, TILE_SLOTS]  all rows of each sequence, which follow one another
 
@@ -19,9 +19,9 @@ FROM … UNTIL - 1 of TABLE. UNTIL is 0 where they go on to their own positions,
 come chunks that many rows share, then those of fewer, at last each sequence's own. So every row
 meets its chunks in their order, as it does alone. Any other tile is its own only walk.
 
-The rows of a joined tile need not follow one another in the pass, so tiles name *places*. The place
-of a row is its number unless it is in a joined tile; there, a further entry of `rows` is its place.
-ROW_INDEX of a row is its place, and that of a place is its row.
+The rows of a joined tile need not follow one another in the pass, so tiles name *indices*. The
+index of a row is its number unless it is in a joined tile; there it is that of a further entry of
+`rows`. ROW_INDEX of a row is its index, and that of such a further entry is its row.
 
 What a sequence has instead of positions in layers with a recurrence, its state, is one block of
 float32 for all such layers. The two entries before its page table are addresses of it: where a
@@ -54,9 +54,9 @@ def describe(
 ) -> int:
     """Write the descriptor of a pass; return the number of tiles.
 
-    rows, tiles: see above, with room for all; rows are at their own places. spans: position of the
-    first row, rows and page table of each sequence, in the order of the rows. tile: most rows of a
-    tile.
+    rows, tiles: see above, with room for all; rows have their own indices. spans: position of the
+    first row, rows and page table of each sequence, in the order of the rows. tile: maximum
+    rows of a tile.
     """
     at = made = 0
     row, each = rows.reshape(-1).data, tiles.reshape(-1).data  # numbers at a third of numpy's price
@@ -104,7 +104,7 @@ def _describe_many(
 
 
 def describe_runs(runs: np.ndarray, spans: Iterable[tuple[int, int, int]]) -> int:
-    """Write `runs` of the same spans, each whole; return their number."""
+    """Write an entry of `runs` for each span, as of `describe`; return their number."""
     at = made = 0
     for start, count, table in spans:
         runs[made, [FIRST, COUNT, START, TABLE]] = at, count, start, table

@@ -1,4 +1,4 @@
-"""The int8 KV cache: its layout, and the writing of queries, keys and values for it.
+"""The int8 KV cache: its layout, and the quantization of queries, keys and values for it.
 
 A key has one scale for 32 dims, since some dims are far larger than the rest in real models; a
 value has one for all its dims, also where it is the first dims of a key. Scales are bf16, rounded
@@ -31,12 +31,12 @@ TINY = 1e-30  # values smaller than that all count as zeros: their inverse might
 
 
 def key_vectors(target: CpuTarget) -> int:
-    """Return the vectors of positions in a tile of keys: what a register tile of scores holds."""
+    """Return the number of vectors of positions in a tile of keys: one register tile of scores."""
     return 4 if target.registers >= 32 else 2
 
 
 def zero_point(target: CpuTarget) -> int:
-    """Return what is added to the bytes of keys."""
+    """Return what is added to the bytes of keys: 128 where they are unsigned, else 0."""
     return 0 if target.signed_bytes else 128
 
 
@@ -46,7 +46,7 @@ def wide(target: CpuTarget) -> bool:
 
 
 def query_words(target: CpuTarget) -> int:
-    """Return the int32 words of 32 dims of a query."""
+    """Return the number of int32 words of 32 dims of a query."""
     return 2 + SCALE_DIMS // (2 if wide(target) else 4)
 
 
@@ -64,7 +64,7 @@ def even_odd(data: Value) -> tuple[Value, Value]:
 
 
 def block_words(positions: int) -> int:
-    """Return the int32 words of 32 dims of a tile of so many positions."""
+    """Return the number of int32 words of 32 dims of a tile of `positions` keys."""
     return positions // 2 + 8 * positions
 
 
@@ -79,7 +79,7 @@ def scales(k: Kernel, bits: Ptr, at: Value | int) -> Value:
 
 
 def store_query(k: Kernel, row: Ptr, dims: list[Value]) -> None:
-    """Quantize one head of a query, in registers."""
+    """Quantize one head of a query from registers, and store it."""
     size = query_words(k.target)
     for n, values in enumerate(_blocks(dims)):
         block = row.at(n * size)
@@ -161,7 +161,7 @@ def _rounded_scale(largest: Value) -> tuple[Value, Value]:
 
 
 def quantize_reference(x: np.ndarray, dims: int) -> np.ndarray:
-    """Return keys (dims = 32) or values (dims = head_dim) as the cache holds them.
+    """Round keys (dims = 32) or values (dims = head_dim) to what the int8 cache represents.
 
     x float32 [..., head_dim] -> float32 of the same shape; finite values only.
     """

@@ -24,14 +24,14 @@ MAX_CHANNELS = 64  # channels of a unit: their last inputs and weights stay in r
 
 
 def block_of(channels: int) -> int:
-    """Return the channels of a unit; their number must be a multiple of 16."""
+    """Return the number of channels of a work unit; `channels` must be a multiple of 16."""
     block = math.gcd(channels, MAX_CHANNELS)
     assert block % 16 == 0, f"{channels} channels are not a multiple of 16"
     return block
 
 
 def units_of(channels: int) -> int:
-    """Return the units of each sequence in a pass."""
+    """Return the number of work units of each sequence in a pass."""
     return channels // block_of(channels)
 
 

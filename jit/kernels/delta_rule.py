@@ -24,7 +24,7 @@ L2_EPS = 1e-6
 
 
 def scratch_bytes(key_dim: int) -> int:
-    """Return bytes of scratch that one thread needs."""
+    """Return the bytes of scratch that one thread needs."""
     return 4 * TOKENS * (2 * key_dim + 2)
 
 

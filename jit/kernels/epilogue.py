@@ -1,4 +1,4 @@
-"""Epilogues of a product: store it, add it to the output, or gate it."""
+"""Epilogues of a matrix product: store it, add it to the output, or gate it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AFTER = {"after_silu": silu_each, "after_gelu": gelu_each}
 
 
 def prefetch_outputs(k: Kernel, epilogue: Epilogue, outs: list[Ptr], unit: Value) -> None:
-    """Prefetch what `apply_epilogue` adds to, or gates, for more than a few rows.
+    """Prefetch the outputs that `apply_epilogue` reads, for tiles of more than two rows.
 
     They may lie in L3, and a tile would wait for them when it is done: on a Zen 5, 461 tokens, 1.0
     to 1.04 times as long on a quiet machine, up to 1.09 beside others that use its L3.
@@ -30,9 +30,9 @@ def prefetch_outputs(k: Kernel, epilogue: Epilogue, outs: list[Ptr], unit: Value
 def apply_epilogue(
     k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: Value
 ) -> None:
-    """Write a tile: as it is, added to the output, or as silu(gate) * up (or gelu).
+    """Write a tile's sums: stored, added to the output, or as silu(gate) * up (or gelu).
 
-    The gate is the first half of a pair, or what is there.
+    The gate is the panel's first half, or the output's present value.
     """
     lanes, gate, after = k.lanes, GATES.get(epilogue), AFTER.get(epilogue)
     if gate:

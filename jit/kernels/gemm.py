@@ -62,7 +62,7 @@ UNPACK_FROM_VNNI = 48  # Intel's, Q4_0 too: 252 take 0.75 to 0.94 (Emerald Rapid
 
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:
-    """Return from how many tokens a panel is unpacked; 0: never."""
+    """Return the minimum number of tokens for which panels are unpacked; 0: never."""
     if FORMATS[fmt].family == "float":
         return 0
     if few_registers(target):
@@ -75,7 +75,7 @@ def unpack_from(fmt: str, target: CpuTarget) -> int:
 
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
-    """Return bytes of scratch of one thread, to unpack a panel of `depth` values a row."""
+    """Return the bytes of scratch of one thread, to unpack a panel of `depth` values a row."""
     if not unpack_from(fmt, target):
         return 64
     split, lanes, scales = splits_signs(fmt, target), target.lanes, 0
@@ -147,7 +147,7 @@ def tile_gemm(
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> TileGemm:
-    """Return the product with panels of `blocks` blocks, for any kernel that chooses its panels.
+    """Return an emitter of products with panels of `blocks` blocks, for kernels of any panels.
 
     scratch: each thread's own, `scratch_bytes` of it; None for floats. tile: tokens of a register
     tile at most; 0: the usual. Up to `max_single_tile` tokens are one tile, though it does not fit

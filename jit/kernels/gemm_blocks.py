@@ -33,7 +33,7 @@ from .tiles import PanelTile, Sums
 
 
 def sums_in_loop(target: CpuTarget, form: Format) -> bool:
-    """Return whether the K-groups of a tile of three tokens or more are a loop.
+    """Return whether tiles of three tokens or more loop over K-groups, rather than unroll them.
 
     Where a running sum is one register of int16, four tokens fit into 16 registers, if the loop
     keeps LLVM from computing K-groups side by side: then it spills half of them (Q4_0 with AVX2 on
@@ -43,7 +43,7 @@ def sums_in_loop(target: CpuTarget, form: Format) -> bool:
 
 
 class Tile(PanelTile):
-    """The register tile for one format."""
+    """The register tile for panels of one format with blocks of 32."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
         super().__init__(k, fmt, epilogue, blocks)
@@ -74,7 +74,7 @@ class Tile(PanelTile):
     def products(
         self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """Add products; see `PanelTile.products`."""
+        """Add the products of `rows` with a panel to `sums`: see `PanelTile.products`."""
         k, lanes = self.k, self.lanes
         if self.factored:
             self._groups(panel, unpacked, prefetcher, rows, sums)

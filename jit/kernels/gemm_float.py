@@ -9,12 +9,12 @@ from .tiles import PanelTile, Sums
 
 
 class FloatTile(PanelTile):
-    """The register tile; a block is one value along K."""
+    """The register tile for float panels, whose block is one value along K."""
 
     def products(
         self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """Add products; see `PanelTile.products`."""
+        """Add the products of `rows` with a panel to `sums`: see `PanelTile.products`."""
         k, lanes, step_bytes = self.k, self.lanes, FORMATS[self.fmt].panel_block_bytes(self.lanes)
         steps = max(1, LINE // step_bytes)  # of a line
         with k.range(0, self.blocks, name="depth") as d:

@@ -30,7 +30,7 @@ MAX_Q = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
 
 
 class Tile(SuperTile):
-    """The register tile for one format."""
+    """The register tile for Q4_K, Q5_K or Q6_K panels."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
         super().__init__(k, fmt, epilogue, blocks)
@@ -68,7 +68,7 @@ class Tile(SuperTile):
     def products(
         self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """Add products; see `PanelTile.products`."""
+        """Add the products of `rows` with a panel to `sums`: see `PanelTile.products`."""
         k, lanes = self.k, self.lanes
         parts = [[k.var(k.zeros(self.element, lanes)) for _ in range(2)] for _ in rows]
         with k.range(0, self.blocks, name="super") as block:

@@ -35,7 +35,7 @@ ONES = 0x00010001  # int16 pair
 
 
 class Tile(SuperTile):
-    """The register tile for one format."""
+    """The register tile for Q2_K or Q3_K panels."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
         super().__init__(k, fmt, epilogue, blocks)
@@ -82,7 +82,7 @@ class Tile(SuperTile):
     def products(
         self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """Add products; see `PanelTile.products`."""
+        """Add the products of `rows` with a panel to `sums`: see `PanelTile.products`."""
         k, lanes = self.k, self.lanes
         totals = [[k.var(k.zeros(i32, lanes)) for _ in range(2)] for _ in rows]
         with k.range(0, self.blocks, name="super") as block:

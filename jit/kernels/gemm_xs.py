@@ -33,7 +33,7 @@ TABLED = ("iq4_xs", *GRIDS, *EIGHTS)
 
 
 class Tile(SuperTile):
-    """The register tile."""
+    """The register tile for IQ4_XS, IQ3, IQ2 or IQ1 panels."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
         super().__init__(k, fmt, epilogue, blocks)
@@ -74,7 +74,7 @@ class Tile(SuperTile):
     def products(
         self, panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: Sums, unpacked: Ptr | None
     ) -> None:
-        """Add products; see `PanelTile.products`."""
+        """Add the products of `rows` with a panel to `sums`: see `PanelTile.products`."""
         k, lanes = self.k, self.lanes
         zero = k.zeros(f32, lanes)
         parts = [[k.var(zero) for _ in range(2)] for _ in rows]

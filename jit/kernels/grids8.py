@@ -59,7 +59,7 @@ def _eights(fmt: str, block: Ptr, sub: int) -> tuple[list[Value], list[Value]]:
 
 
 def scales(fmt: str, block: Ptr) -> list[Value]:
-    """Return s for each activation block, or s | s' << 4 for its halves; a weight has 2 s + 1."""
+    """Return s of each activation block, or s | s' << 4 of its halves; the factor is 2 s + 1."""
     if fmt == "iq2_xxs":
         return [(block.at(6 + 8 * n).cast(i32).load() >> 28) & 15 for n in range(8)]
     if fmt == "iq1_s":

@@ -1,4 +1,4 @@
-"""Keys and values of consecutive positions on their way into the cache, stored as whole vectors.
+"""Buffers of keys and values of consecutive positions, stored into the cache as whole vectors.
 
 In the cache a vector has one word of the keys of `lanes` positions, and each int32 a dim of the
 values of two (`kvcache.py`). Written row by row, each word of a key is a store of its own, and so
@@ -24,15 +24,15 @@ UNROLL = 4
 
 @dataclass(frozen=True, slots=True)
 class KeyBlock:
-    """The keys of a block that are buffered."""
+    """The buffered keys of one block of positions."""
 
     k: Kernel
     words: int
-    """int32 of a key."""
+    """Number of int32 words of a key."""
     rows: Ptr
     """int32 [lanes, words], each key in the row of its lane."""
     held: Var
-    """How many there are, all of consecutive positions."""
+    """Number of buffered keys, all of consecutive positions."""
 
     @classmethod
     def empty(cls, k: Kernel, words: int) -> KeyBlock:

@@ -59,6 +59,6 @@ def layer_offsets(kv: KVFormat, layer: int, kv_heads: int, head_dim: int) -> tup
 
 
 def head_part(k: Kernel, pages: Ptr, page: Value, offset: Value, head: Value, words: int) -> Ptr:
-    """Return one head's K or V in one page, as int32 words."""
+    """Return the address of one head's K or V in one page, as int32 words."""
     part = k.pointer(pages.load(page) + offset, i32)
     return part.at(head * words)

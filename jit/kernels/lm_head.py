@@ -66,7 +66,7 @@ def panels_of(mask: np.ndarray, rows: int) -> np.ndarray:
 
 
 def count_panels(mask: np.ndarray, rows: int) -> int:
-    """Count what `panels_of` would list: much faster where that is nearly all panels."""
+    """Count the panels that `panels_of` would list: much faster where nearly all are listed."""
     return int(np.count_nonzero(mask.view(f"u{rows // 8}")))
 
 

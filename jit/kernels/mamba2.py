@@ -19,7 +19,7 @@ from .state_tile import TOKENS, WIDTH, StateTile, columns, decay, lanes_of
 
 
 def scratch_bytes() -> int:
-    """Return bytes of scratch that one thread needs."""
+    """Return the bytes of scratch that one thread needs."""
     return 4 * 2 * TOKENS
 
 

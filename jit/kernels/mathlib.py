@@ -1,4 +1,4 @@
-"""Elementary functions over vectors, with stated error, for every target alike."""
+"""Elementary functions over vectors, with stated error bounds, for every target alike."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def exp(k: Kernel, x: Value) -> Value:
 
 
 def exp_each(k: Kernel, xs: Sequence[Value], min_exponent: float = -87.3) -> list[Value]:
-    """Compute `exp` of each, interleaved step by step to hide latency.
+    """Compute `exp` of each vector, interleaved step by step to hide latency.
 
-    min_exponent: what smaller ones count as.
+    min_exponent: lower bound to which smaller exponents are raised.
     """
     # A comparison and a choice are one instruction on x86, which `Value.max` is not.
     xs = [(x > min_exponent).select(x, min_exponent) for x in xs]
@@ -65,7 +65,7 @@ def silu(k: Kernel, x: Value) -> Value:
 
 
 def silu_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
-    """Compute `silu` of each; see `exp_each`."""
+    """Compute `silu` of each vector; see `exp_each`."""
     return [x / (e + 1.0) for x, e in zip(xs, _inverse_exp_each(k, xs), strict=True)]
 
 
@@ -101,7 +101,7 @@ def gelu(k: Kernel, x: Value) -> Value:
 
 
 def gelu_each(k: Kernel, xs: Sequence[Value]) -> list[Value]:
-    """Compute `gelu` of each; see `exp_each`."""
+    """Compute `gelu` of each vector; see `exp_each`."""
     cubic, linear = 2 * _GELU * 0.044715, 2 * _GELU
     twice = [x * k.fma(x * x, k.const(cubic, x.type), k.const(linear, x.type)) for x in xs]
     return [x / (e + 1.0) for x, e in zip(xs, _inverse_exp_each(k, twice), strict=True)]
@@ -141,5 +141,5 @@ def f32_to_f16(k: Kernel, value: Value) -> Value:
 
 
 def larger(a: Value, b: Value) -> Value:
-    """Return the larger one; `b` if `a` is NaN. One instruction on x86, unlike `V.max`."""
+    """Return the larger of two; `b` if `a` is NaN. One instruction on x86, unlike `V.max`."""
     return (a > b).select(a, b)

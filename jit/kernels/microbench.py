@@ -1,4 +1,4 @@
-"""Loops that measure this machine's peak rates of reads and of products."""
+"""Loops that measure this machine's peak rates of memory reads and of dot products."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..targets import CpuTarget
 from .sign_magnitude import splits_signs
 
 Peak = Literal["int8", "w8a8", "fp32", "bf16"]
-"""int8: of weights up to 15, the fastest that the target multiplies; w8a8: of 8-bit weights, which
-take more instructions where no single one multiplies them."""
+"""The kind of products. int8: of weights up to 15, the fastest that the target has; w8a8: of 8-bit
+weights, which take more instructions where no single one multiplies them."""
 CHAINS = 12  # independent sums: more than the latency of any dot product times its rate
 OPERANDS = 4 * CHAINS  # vectors that the products draw on
 VECTORS = OPERANDS + CHAINS  # and those that the sums start from
@@ -52,7 +52,7 @@ def read(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
 
 @kernel
 def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
-    """Compute STEPS products on each of CHAINS sums a unit; operands: VECTORS vectors.
+    """Add STEPS products to each of CHAINS sums in a unit; operands: VECTORS vectors.
 
     Each sum starts from memory: LLVM would compute sums that start alike once for all.
     Sums of AMX tiles start from zero: a product of them is never computed for another.

@@ -61,11 +61,11 @@ class Format:
     file_bytes: int
     """Bytes of one block of one row in the file."""
     family: Literal["float", "blocks", "k"]
-    """Which product takes it: ``float``, ``blocks`` (of 32) or ``k`` (K-quants)."""
+    """Family of GEMM kernels for it: ``float``, ``blocks`` (of 32) or ``k`` (K-quants)."""
     row_bytes: int
     """Bytes of one block of one row in a panel; the file's, or a little more."""
     max_q: int | None = None
-    """Largest stored weight where they are small and unsigned (``blocks`` only)."""
+    """Largest stored weight where weights are small and unsigned (``blocks`` only)."""
     has_min: bool = False
     """Whether a block's min is added to its weights, instead of a zero point."""
     scales: tuple[int, ...] = (0,)
@@ -94,7 +94,7 @@ class Format:
 
     @property
     def quantized(self) -> bool:
-        """Whether activations must be int8 for it."""
+        """Whether products with this format take int8 activations."""
         return self.family != "float"
 
     @property
@@ -120,7 +120,7 @@ class Format:
         return np.sort(np.concatenate(found))
 
     def panel_block_bytes(self, lanes: int) -> int:
-        """Return bytes of one block of one panel of 2 * lanes rows."""
+        """Return the bytes of one block of one panel of 2 * lanes rows."""
         return 2 * lanes * self.row_bytes
 
     def factor_bytes(self, lanes: int) -> int:
@@ -128,7 +128,7 @@ class Format:
         return 2 * lanes * 4 if self.name == "nvfp4" else 0
 
     def panel_bytes(self, blocks: int, lanes: int) -> int:
-        """Return bytes of a panel of `blocks` blocks."""
+        """Return the bytes of a panel of `blocks` blocks."""
         return blocks * self.panel_block_bytes(lanes) + self.factor_bytes(lanes)
 
     def zero_point(self, target: CpuTarget) -> int:
@@ -152,7 +152,7 @@ class Format:
         return SUM_BASE_BITS
 
     def activation(self, target: CpuTarget, depth: int) -> ActivationFormat:
-        """Return how rows of `depth` values must be prepared for a product with it."""
+        """Return the activation format for products with rows of `depth` weights of this format."""
         zero_point = self.zero_point(target)
         if self.family == "float":
             return ActivationFormat("float", 1)
@@ -255,7 +255,7 @@ def pack(
 
 @kernel
 def look(k: Kernel, data: I8s, row_bytes: I64, blocks: I64, bad: I32s, *, fmt: str) -> None:
-    """Check the floats and scales of an unpacked matrix; unit = row; `bad` as of `pack`."""
+    """Find NaN and infinity in a matrix in the file's layout; unit = row; `bad` as of `pack`."""
     form = FORMATS[fmt]
     with k.units() as unit:
         row, seen = data.at(unit * row_bytes), k.var(k.const(0, i32))
@@ -265,7 +265,7 @@ def look(k: Kernel, data: I8s, row_bytes: I64, blocks: I64, bad: I32s, *, fmt: s
 
 
 def _see_scales(form: Format, block: Ptr, seen: Var) -> None:
-    """Record in `found` whether a float or scale of a block in the file has the exponent of a NaN.
+    """Record in `seen` whether a float or scale of a block in the file has the exponent of a NaN.
 
     One more than an exponent of all ones reaches the bit above it; no other does.
     """

@@ -149,7 +149,7 @@ def three_bits(words: list[list[Value]]) -> Iterator[list[Value]]:
 
 
 PanelWriter = Callable[[str, np.ndarray], None]
-"""Writes [blocks, count, bytes] of one row as a part of its panel's blocks."""
+"""Writes values [blocks, count, bytes] of one row to the named part of its panel's blocks."""
 
 
 def reference(put: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> None:

@@ -1,17 +1,17 @@
-"""Prefetching weights ahead of their use.
+"""Prefetch of weights ahead of their use.
 
 A panel meets all tiles of tokens before the next one is read. So that memory is busy all the time
-and not only during the first tile, every tile asks for its own share of the next panel.
+and not only during the first tile, every tile prefetches its own share of the next panel.
 
-A single tile reads on without a stop: it asks for what comes `near` bytes later (K-quant decode
-from DRAM on a Zen 5: 0.58 µs a panel; 0.72 with questions a whole panel ahead, 1.28 with none). One
+A single tile reads on without a stop: it prefetches what comes `near` bytes later (K-quant decode
+from DRAM on a Zen 5: 0.58 µs a panel; 0.72 with prefetches a whole panel ahead, 1.28 without). One
 or two tokens go through plain blocks faster than these arrive, and there what the hardware fetches
-by itself is best (Q4_0: 37 GB/s for one thread, 30 with questions in between); K-quants read a
+by itself is best (Q4_0: 37 GB/s for one thread, 30 with prefetches); K-quants read a
 block in several strides, which it does not follow.
 
 On a Xeon with AMX it is otherwise: decode of the 0.6B shape takes 0.78 (Q4_0) and 0.70 (Q4_K_M) of
-the time if it asks for what comes 2 KiB later, with two threads. 1 KiB does as well, 1.5 half as
-well; 3, 8 and 12 do no better than no questions. On a Zen 4 they make no difference, or a pass of
+the time if it prefetches what comes 2 KiB later, with two threads. 1 KiB does as well, 1.5 half as
+well; 3, 8 and 12 do no better than no prefetches. On a Zen 4 they make no difference, or a pass of
 few tokens slower (Q4_0: decode 0.92 to 1.00, two tokens 0.91 to 0.96).
 
 A Xeon without AMX gains as much, whatever the feature set (Emerald Rapids, 8 KiB ahead, one token
@@ -36,7 +36,7 @@ def near(target: CpuTarget) -> int:
 
 
 def silent(target: CpuTarget) -> int:
-    """Return up to how many tokens a single tile of plain blocks prefetches nothing."""
+    """Return the maximum tokens for which a single tile of plain blocks prefetches nothing."""
     return 0 if target.has_amx or target.intel else SILENT
 
 
@@ -54,7 +54,7 @@ class TileIndex:
 
 
 class Prefetcher:
-    """One tile's share of the prefetches."""
+    """The prefetcher of one tile: its share of the next panel, or what a single tile reads next."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class Prefetcher:
         self.left = k.var(left if enabled is None else enabled.select(left, 0))
 
     def prefetch(self, piece: Value, nbytes: int) -> None:
-        """Prefetch piece number `piece` of `nbytes` bytes, as all have, if it is this tile's.
+        """Prefetch piece `piece`, of `nbytes` bytes as all pieces are, if it is this tile's.
 
-        This tile's are its own number, that plus the number of tiles, ...; to be called for each
-        piece in order.
+        This tile's pieces are its own number, that plus the number of tiles, ...; to be called for
+        each piece in order.
         """
         left = self.left.value - 1
         self.left.set(left)

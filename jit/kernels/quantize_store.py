@@ -1,4 +1,4 @@
-"""The K-quants as their quantizer sees them, and the byte layout of a super-block in a file."""
+"""Quantization parameters of the K-quants, and the byte layout of a super-block in a file."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ STEPS = 16  # grids that are tried for a sub-block
 
 @dataclass(frozen=True, slots=True)
 class KType:
-    """A K-quant as its quantizer sees it."""
+    """The quantization parameters of a K-quant type."""
 
     size: int
-    """Weights of a sub-block."""
+    """Number of weights in a sub-block."""
     max_q: int
     """Largest q (from 0, or from -(max_q + 1) / 2)."""
     scales: int
-    """Largest scale."""
+    """Largest integer scale."""
     mins: int
-    """Largest min, 0 where there are none and scales are signed."""
+    """Largest integer min; 0: there are no mins, and scales are signed."""
     nbytes: int
     """Bytes of a super-block."""
 
@@ -41,7 +41,7 @@ class KType:
 
     @property
     def grids(self) -> list[float]:
-        """Step counts that divide the sub-block's range, or its largest magnitude."""
+        """Numbers of steps to try, by which a sub-block's range or largest magnitude is divided."""
         reach = self.max_q if self.mins else self.middle
         finest = reach - min(3.0, reach / 2)
         width = reach + 1 - finest
@@ -58,15 +58,15 @@ KTYPES = {
 
 
 class Found(NamedTuple):
-    """What was found for a super-block, whose sub-blocks are the lanes; all as float32."""
+    """The quantization of a super-block, whose sub-blocks are the lanes; all as float32."""
 
     form: KType
     quant: Callable[[Value], Value]
-    """Loads the q of a weight of each sub-block, from that many values on."""
+    """Loads q of one weight of each sub-block, given the index of the first stored value."""
     whole: Sequence[Value]
     """The integer scales, and mins if there are any."""
     halves: Sequence[Value]
-    """What these are multiplied by: fp16 values."""
+    """The fp16 factors of the integer scales and mins."""
 
 
 def _store_half(k: Kernel, out: Ptr, at: int, value: Value) -> None:

@@ -305,12 +305,12 @@ def _store_centers(out: Ptr, query: list[Value], mean: Dims, scale: Value) -> No
 def center_biases(
     biases: np.ndarray, cos: np.ndarray, sin: np.ndarray, adjacent: bool
 ) -> np.ndarray:
-    """Return the biases of keys in pairs that turn slowly, zeros elsewhere.
+    """Return the key biases in pairs that rotate slowly, zeros elsewhere.
 
     Args:
         biases: float32 [kv heads, head_dim], in the file's order of dims.
-        cos: the rotary table, float32 [positions, pairs].
-        sin: the other one.
+        cos: the rotary table's cosines, float32 [positions, pairs].
+        sin: its sines, of the same shape.
         adjacent: whether pairs are neighbors, as in `rope_store`.
 
     Returns:
@@ -330,7 +330,7 @@ def center_angles(cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
 
 
 def key_vectors(k: Kernel, dims: list[Value], kv: KVFormat) -> list[Value]:
-    """Return a key as the cache's int32; not for q8."""
+    """Return a key as vectors of the cache's int32 words; not for q8."""
     return [v.bitcast(i32) for v in dims] if kv == "f32" else _pairs(k, dims)
 
 
@@ -345,7 +345,7 @@ def store_key(
 ) -> None:
     """Scatter one key into its lane: the stride between dims is a whole vector.
 
-    value_dim: of the first dims, if they are the value, too.
+    value_dim: number of first dims that are the value, too; 0: none.
     """
     if kv == "q8":
         cache_q8.store_key(k, part, within, dims, value_dim)

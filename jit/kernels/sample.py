@@ -134,7 +134,7 @@ def gaps(logits: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
 def reference_levels(
     logits: np.ndarray, levels: np.ndarray, scale: float, allowed: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute numbers int64 and weights float64 [levels] of the tokens up to each level."""
+    """Compute counts int64 and masses float64 [levels] of the tokens up to each level."""
     gap = gaps(logits, allowed)
     there = [gap <= level for level in levels]
     numbers = np.array([np.count_nonzero(one) for one in there])

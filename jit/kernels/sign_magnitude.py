@@ -34,14 +34,14 @@ def block_bytes(lanes: int) -> int:
 
 
 class SignMagnitude:
-    """Unpacks blocks, and sums their products."""
+    """Unpacked blocks of magnitudes and signs: their layout, and sums of products with them."""
 
     def __init__(self, k: Kernel) -> None:
         self.k = k
         self.dot = Dot(k, 127)  # no weight is larger but |-128|, which the module's text is about
 
     def store(self, groups: Iterable[tuple[int | Value, list[Value]]], out: Ptr) -> None:
-        """Store a block's K-groups to `out`: indices, and for both halves lanes of four bytes."""
+        """Store a block's K-groups to `out`: (index, four bytes a lane of both halves) each."""
         k, lanes, out = self.k, self.k.lanes, out.cast(i32)
         taken = [k.zeros(i32, lanes) for _ in range(2)]
         ones = k.const(0x01010101, taken[0].type)

@@ -151,7 +151,7 @@ def attention_reduce(
     sink: bool = False,
     value_dim: int = 0,
 ) -> None:
-    """Merge parts; unit = (row of the pass, head), head fastest; `out` float32 [rows, out_stride].
+    """Merge chunks; unit = (row of the pass, head), head fastest; `out` float32 [rows, out_stride].
 
     rows, tiles: as `batch.py` has them; sinks: as for `attention`.
     """

@@ -14,14 +14,14 @@ from .panels_k import offsets
 from .prefetch import LINE, Prefetcher, TileIndex
 
 RowPointers = Callable[[Value, int], tuple[list[Ptr], list[Ptr]]]
-"""Where rows first, first + 1, … (that many) of x are, and those of out."""
+"""(first, tokens) -> the addresses of these rows of x, and of these rows of out."""
 
 Sums = list[list[Var]]
-"""For each row of x the sums of both halves of a panel."""
+"""For each row of x, the running sums of both halves of a panel."""
 
 TileGemm = Callable[[Ptr, Value, Value, RowPointers, Value], None]
-"""Emits one panel's product: (panel, bytes from there to the panel that comes next, number of rows,
-where they are, which columns of out counted in panels)."""
+"""Emits one panel's product: (panel, bytes from there to the next panel, number of rows, their
+addresses, the panel's column of out counted in panels)."""
 
 
 def tile_tokens(target: CpuTarget) -> int:
@@ -46,7 +46,7 @@ def quant_tile_tokens(target: CpuTarget) -> int:
 
 
 def single_tile_tokens(target: CpuTarget) -> int:
-    """Return up to how many tokens a pass is one tile, though its sums exceed the registers.
+    """Return the maximum tokens that are one tile by themselves, though sums exceed the registers.
 
     Measured on a Cascade Lake: one tile of 7, 8, 9 tokens in place of two runs 1.25, 1.17 and 1.11
     times as fast with Q4_0 from a core's own cache, 1.5 times with Q8_0. A small tile waits for its
@@ -88,7 +88,7 @@ def for_numbered_tiles(
     min_tile: int = 1,
     max_single_tile: int = 0,
 ) -> None:
-    """Call `body(first, tokens, which tile)` as `for_tiles`; `max_single_tile` tokens are one."""
+    """Split tokens as `for_tiles` does, but up to `max_single_tile` are one; pass a `TileIndex`."""
     # One division for all tiles: on some CPUs it takes as long as dozens of dot products.
     tiles = (count + (max_tile - 1)) // max_tile
     if max_single_tile > max_tile:
@@ -105,14 +105,14 @@ def for_numbered_tiles(
 
 
 class PanelTile(ABC):
-    """The register tile of one format of weights; `blocks`: of a panel, along K."""
+    """The register tile of one weight format; `blocks`: blocks of a panel, along K."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int | Value) -> None:
         self.k, self.fmt, self.blocks, self.lanes = k, fmt, blocks, k.lanes
         self.epilogue: Epilogue = epilogue
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
-        """Unpack a panel's weights to bytes, for all tiles to read; floats never are."""
+        """Unpack a panel's weights to bytes, for all tiles to read; not for floats."""
         raise NotImplementedError(self.fmt)
 
     @abstractmethod
@@ -138,15 +138,15 @@ class PanelTile(ABC):
 
 
 class SuperTile(PanelTile):
-    """The tile of a format whose blocks have 256 values of each row (`panels_k.py`)."""
+    """The register tile of a format whose blocks have 256 values of each row (`panels_k.py`)."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
         super().__init__(k, fmt, epilogue, blocks)
         self.at = offsets(fmt, k.lanes)
-        """Where the parts of a panel's block begin."""
+        """Byte offsets of the parts of a panel's block, by name."""
         self.share = -(-self.at["end"] // (8 * LINE)) * LINE
-        """A block is asked for in eight pieces of so many bytes, one with each activation block
-        that meets it."""
+        """Bytes of one of the eight pieces in which a block is prefetched, one with each activation
+        block."""
 
     def _half_floats(self, data: Ptr, part: str, half: int) -> Value:
         bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)

@@ -1,1 +1,1 @@
-"""Equations of a forward pass become ops on a tape."""
+"""Builders of forward passes: a model's equations as ops on a tape."""

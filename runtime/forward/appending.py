@@ -36,7 +36,7 @@ def append(
     norm: np.ndarray,
     eps: float,
 ) -> None:
-    """Rotate the normed W_k h and append them to the layer's cache with W_v h."""
+    """Append keys and values to the layer's cache: W_k h, normed and rotated, and W_v h."""
     k, v = (g.matmul(w, h, n, last=n == "v") for w, n in zip(key_value, "kv", strict=True))
     heads, layout = rule.heads or g.heads, g.kv
     unread = g.buffers.get("appended", g.max_tokens, heads.kv_heads * heads.head_dim)

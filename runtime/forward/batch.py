@@ -19,6 +19,6 @@ class Span(NamedTuple):
     start: int
     """Position of the first token."""
     ids: Sequence[int]
-    """The tokens."""
+    """Token ids."""
     outputs: int = 0
-    """How many of the last ones want logits."""
+    """Number of last tokens for which logits are computed."""

@@ -38,7 +38,7 @@ class Tiling:
     """The tiles of a pass for heads of one shape.
 
     Attributes:
-        table: its rows and tiles; count: which count the number of tiles is.
+        table: its rows and tiles; count: index of the pass's count of tiles, for `units`.
     """
 
     heads: HeadShape
@@ -153,13 +153,13 @@ class PassDescriptor:
 
     @property
     def joined(self) -> tuple[int, int]:
-        """See `TileTable`: of the usual heads."""
+        """Maximum rows and minimum number of joined tiles, for the usual heads: see `TileTable`."""
         return self._table.joined
 
     # --- what a pass is asked for while it is built
 
     def units(self, count: int, times: int = 1) -> np.ndarray:
-        """Return `times` one of the pass's counts, updated by each pass: int64 [1]."""
+        """Return the pass's count number `count` times `times`, updated by each pass: int64 [1]."""
         found = self._units.get((count, times))
         if found is None:
             found = self._units[count, times] = aligned(8, np.int64)[:1]
@@ -168,16 +168,16 @@ class PassDescriptor:
         return found
 
     def counted(self, describe_more: Describe) -> int:
-        """Add a count, updated by each pass: `describe_more` computes it from spans and counts.
+        """Add a count that `describe_more` computes for each pass; return its number, for `units`.
 
-        It may write what kernels read of the pass.
+        `describe_more` gets spans and counts, and may write what kernels read of the pass.
         """
         self._counted.append(describe_more)
         self._counts.append(0)
         return len(self._counts) - 1
 
     def units_of_runs(self, parts: int) -> np.ndarray:
-        """Return the units of an op on each of so many parts of each of `runs`."""
+        """Return the units of an op on each of `parts` parts of each sequence's run."""
         self._runs = self._runs or self.counted(
             lambda spans, _: describe_runs(self.runs, _span_rows(spans))
         )

@@ -32,16 +32,16 @@ class RoutingSpec:
     """The selection and weighting of a token's experts: see `jit/kernels/moe.py`."""
 
     used: int
-    """Experts of one token."""
+    """Number of experts of one token."""
     gating: moe.Gating = "softmax"
     """How scores become likelihoods."""
     normalized: bool = True
-    """Whether weights have the sum 1."""
+    """Whether a token's weights are normalized to the sum 1."""
     scale: float = 1.0
-    """What weights are multiplied by then."""
+    """Factor of the weights, after normalization."""
     groups: int = 1
     groups_used: int = 1
-    """Equal groups of experts, and how many of them are chosen from."""
+    """Number of equal groups of experts, and how many of them a token may choose from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ class Routing:
     """The assignment of pairs (token, slot) to experts, as `jit/kernels/moe.py` has it."""
 
     used: int
-    """Experts of one token."""
+    """Number of experts of one token."""
     ids: np.ndarray | PerThread
     weights: np.ndarray | PerThread
-    """int32 and float32 [tokens, used]."""
+    """Ids and weights of the chosen experts: int32 and float32 [tokens, used]."""
     lists: tuple[np.ndarray | PerThread, np.ndarray, np.ndarray]
-    """Active experts, where the pairs of each start, the pairs."""
+    """Active experts, where the pairs of each start in the list of pairs, and that list."""
     units: np.ndarray
-    """int64 [3], of the GEMMs by gate_up and by down; then the distinct experts."""
+    """int64 [3]: units of the gate_up GEMM, units of the down GEMM, number of distinct experts."""
 
 
 def route(
@@ -103,7 +103,7 @@ def _choose(
     corrections: np.ndarray | None = None,
     expert_scales: np.ndarray | None = None,
 ) -> tuple[np.ndarray | PerThread, np.ndarray | PerThread]:
-    """Compute ids and weights of each token's experts; in decode every thread has its own."""
+    """Choose each token's experts and their weights; in decode every thread has its own copy."""
     given = {"biased": biases, "corrected": corrections, "scaled": expert_scales}
     sizes: dict[str, Any] = {key: True for key, values in given.items() if values is not None}
     usual = RoutingSpec(how.used)
@@ -192,7 +192,7 @@ def add(
 ) -> None:
     """Add each token's weighted sum of w y over experts to x; biases: float32 [experts, width].
 
-    fresh: x is that sum, whatever it was.
+    fresh: overwrite x with that sum.
     """
     out = g.row(f"{name}_each", w.rows, to.used)
     _gemm(g, name, w, y, out, to, "store", to.units[1:2], share=1)
@@ -214,7 +214,7 @@ def total(g: GraphBuilder, w: Matrix, y: QuantizedActivation, to: Routing, name:
 
 
 def by_head(g: GraphBuilder, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
-    """Compute w_h x_h of each head h, whose matrix is an "expert": rows [tokens * heads]."""
+    """Compute w_h x_h of each head h by an expert GEMM, a head an expert: rows [tokens * heads]."""
     heads = w.experts
     out, units = g.row(name, w.rows, heads), aligned(8, np.int64)[:3]
     if g.decode:

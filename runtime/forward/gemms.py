@@ -126,7 +126,7 @@ class GemmBuilder(PassDescriptor):
     def before_experts(
         self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
     ) -> None:
-        """Handle a GEMM by experts that follows, for graphs that observe its input."""
+        """Observe the input of the next GEMM by experts: a hook, which does nothing here."""
 
     def _gemm(
         self,
@@ -205,7 +205,7 @@ class GemmBuilder(PassDescriptor):
         return replace(own, scratch=True) if isinstance(own, PerThread) else own
 
     def row(self, name: str, width: int, each: int = 1, *, replicated: bool = False) -> Activation:
-        """Return a buffer for an activation, or one for each thread."""
+        """Return a buffer for an activation, `each` rows a token, or one for each thread."""
         rows = self.max_tokens * each
         data = self.memory(name, rows, padded(width), replicated=replicated)
         return Activation(data, width, each)

@@ -1,4 +1,4 @@
-"""Builds a forward pass on the tape, so that a model's code reads like its equations.
+"""Builder of a forward pass on the tape: a model's code reads like its equations.
 
 A `GraphBuilder` builds one plan: a pass of up to `max_tokens` rows of any sequences. It decides
 which kernel, which buffer and which sharing of work each step gets; the model says only what is
@@ -45,7 +45,7 @@ from .tensors import (
 
 
 class GraphBuilder(GemmBuilder):
-    """The builder of one pass."""
+    """The builder of one plan: the ops of a pass of up to `max_tokens` rows."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class GraphBuilder(GemmBuilder):
         name: str,
         scale: float = 1.0,
     ) -> None:
-        """Set x = scale (x + rmsnorm(y)). In prefill the next op splits the tokens as this one."""
+        """Compute x = scale (x + rmsnorm(y)). No barrier: the next op splits tokens alike."""
         width = y.width
         args = [x.data, y.data, weight, x.stride, y.stride, width, padded(width), float(eps), scale]
         kernel = spec(activations.add_norm, **({"scaled": True} if scale != 1 else {}))
@@ -143,7 +143,7 @@ class GraphBuilder(GemmBuilder):
     def add_norms(
         self, x: Activation, y: Activation, weight: np.ndarray, eps: float, name: str, scale: float
     ) -> None:
-        """Apply `add_norm` to each of the parts, as wide as `weight`, of x and y."""
+        """Apply `add_norm` to each part of x and y, which are as wide as `weight`."""
         width = len(weight)
         assert x.stride == y.stride == x.width, name
         assert x.width % width == 0 == padded(width) - width, name
@@ -169,7 +169,7 @@ class GraphBuilder(GemmBuilder):
         self.tape.op(name, spec(activations.square), args, self.units(TOKENS, x.each))
 
     def add_bias(self, x: Activation, bias: np.ndarray, name: str) -> None:
-        """Add x += bias, float32 [padded(width)]. The next op splits the tokens as this one."""
+        """Add x += bias, float32 [padded(width)]. No barrier: the next op splits tokens alike."""
         args = [x.data, bias, x.stride, padded(x.width)]
         self._by_tokens(name, spec(activations.add_bias), args, isinstance(x.data, PerThread))
 
@@ -199,12 +199,12 @@ class GraphBuilder(GemmBuilder):
         eps: float = 0.0,
         gated: bool = False,
     ) -> Activation:
-        """Rotate q and k, append k and v to the cache, attend.
+        """Rotate q and k, append k and v to the cache, and attend to it.
 
         Before that come the biases (of all query heads, keys and values, one after the other) and
         the norms of q and k, if there are any. A layer that reads another's cache has no k and v.
-        sinks: float32 [heads]. gated: behind each head's query in q stands what gates its result,
-        attend sigmoid(gate).
+        sinks: float32 [heads]. gated: in q each head's query is followed by a gate, and its result
+        is multiplied by sigmoid(gate).
         """
         h, kv = rule.heads or self.heads, self.kv
         assert (k is None) == (v is None) == (rule.source is not None), rule
@@ -256,7 +256,7 @@ class GraphBuilder(GemmBuilder):
         return out
 
     def _means(self, biases: np.ndarray, rule: AttentionSpec) -> np.ndarray | None:
-        """Return what of these biases of keys the cache does without, or None: see `rope.py`.
+        """Return the key biases that are left out of cached keys, or None: see `rope.py`.
 
         A float32 cache loses nothing by them, and a cap bounds whole scores.
         """
@@ -274,9 +274,9 @@ class GraphBuilder(GemmBuilder):
         rule: AttentionSpec,
         eps: float,
     ) -> Activation:
-        """Append a token's latent and its rotated key to the cache, and attend to those.
+        """Append each token's latent and rotated key to the cache, and attend to it.
 
-        absorbed: what each head's query asks of the latent, rows [tokens * heads]; q: rows of the
+        absorbed: each head's query projected to the latent, rows [tokens * heads]; q: rows of the
         same kind, whose last dims are rotated; kv: the latent, which is normed here, and the key's
         last dims.
         """
@@ -338,7 +338,7 @@ class GraphBuilder(GemmBuilder):
         out: np.ndarray,
         cap: float = 0.0,
     ) -> None:
-        """Add norm and output head for the tokens with logits. out: float32 [rows, stride].
+        """Add the output norm and head for tokens that want logits. out: float32 [rows, stride].
 
         With a cap c the logits are c tanh(logits / c).
         """
@@ -355,6 +355,6 @@ class GraphBuilder(GemmBuilder):
 
     @property
     def state_offset(self) -> int:
-        """Float32 values of a sequence's state before the current layer's part."""
+        """Offset of the current layer's part in a sequence's state, in float32 values."""
         assert self.kv.states is not None, "this model has no states"
         return self.kv.states.offsets[self.layer_index]

@@ -25,7 +25,7 @@ class HiddenGraph(GraphBuilder):
         out: np.ndarray,
         cap: float = 0.0,
     ) -> None:
-        """Add the norm alone, of every row."""
+        """Add the output norm of every row, without the output head."""
         assert isinstance(x.data, np.ndarray), "a pass of one row gives logits"
         self.tape.ops[-1].barrier = True  # these tokens are shared out otherwise
         data = self.rmsnorm(x, weight, eps, "hidden_norm").data

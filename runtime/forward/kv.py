@@ -31,7 +31,7 @@ from .state import COUNTING, Checkpoint, SequenceState, StateLayout
 from .tensors import HeadShape
 
 BASE = aligned(8, np.int64)
-"""What page tables are named by their distance from, so that a tape serves every sequence."""
+"""Base of page tables: passes name one by its distance from here, so a tape serves all of them."""
 
 _VERSIONS = count()
 SLACK = PAGE  # positions behind a window that stay: a text is cut back by a few tokens now and then
@@ -39,23 +39,23 @@ SLACK = PAGE  # positions behind a window that stay: a text is cut back by a few
 
 @dataclass(slots=True, eq=False)
 class Page:
-    """Keys and values of 256 positions, in all layers."""
+    """A page of the KV cache: keys and values of 256 positions, in all layers."""
 
     data: np.ndarray
-    """uint8 [page_bytes]; on a cache line."""
+    """uint8 [page_bytes], aligned to a cache line; [far_bytes] if restored without windows."""
     nbytes: int
-    """Memory that it takes."""
+    """Bytes of memory that the page takes."""
     writer: int
-    """The table of the cache that may fill it up; 0: none."""
+    """Page table of the cache that may fill up the page; 0: none."""
     _layout: KVLayout
     refcount: int = 1
-    """How many caches, and places of the prefix cache, have it."""
+    """Number of caches and prefix cache entries that hold the page."""
     viewers: int = 1
-    """How many of them still want the layers with windows."""
+    """Number of holders that still need its sliding-window layers."""
     whole: bool = field(init=False)
-    """Whether these layers are there."""
+    """Whether the page still has its sliding-window layers."""
     fixed: int = 0
-    """Its first positions, which others rely on."""
+    """Number of its first positions that others rely on: not to be overwritten."""
 
     def __post_init__(self) -> None:
         self.whole = len(self.data) == self._layout.page_bytes
@@ -63,19 +63,19 @@ class Page:
             self._layout.memory.used += self.nbytes
 
     def share(self, positions: int, *, views: bool = True) -> None:
-        """Add a reference to its first positions; `views`: in layers with windows, too."""
+        """Add a holder of the first `positions`; views: of their sliding-window layers, too."""
         with COUNTING:
             self.refcount += 1
             self.viewers += views
             self.fix(positions)
 
     def fix(self, positions: int) -> None:
-        """Pin its first positions for one holder."""
+        """Protect the first `positions` positions from being overwritten."""
         with COUNTING:
             self.fixed = max(self.fixed, positions)
 
     def release(self, writer: int = 0, *, views: bool = True) -> None:
-        """Drop a reference and the right to write; `views`: it had used the layers with windows."""
+        """Drop a holder and its right to write; views: it held the sliding-window layers, too."""
         with COUNTING:
             self.refcount -= 1
             if writer and self.writer == writer:
@@ -86,9 +86,9 @@ class Page:
                 self._layout.memory.used -= self.nbytes
 
     def claim(self, writer: int, start: int) -> bool:
-        """Claim the page for this cache from position `start`; return whether it may write there.
+        """Claim the page for cache `writer` from position `start`; return whether it may write.
 
-        All of it where nobody else has it; what others do not rely on, where nobody fills it.
+        A sole holder may write anywhere; one of several only behind `fixed`, if no other fills it.
         """
         with COUNTING:
             if self.refcount == 1:
@@ -98,12 +98,12 @@ class Page:
             return self.writer == writer and start >= self.fixed
 
     def acquire_window(self) -> None:
-        """Acquire the layers with windows for one holder."""
+        """Add a holder of the sliding-window layers."""
         with COUNTING:
             self.viewers += 1
 
     def release_window(self) -> int:
-        """Release the layers with windows for one holder; return the bytes freed."""
+        """Drop a holder of the sliding-window layers; return the bytes freed."""
         with COUNTING:
             self.viewers -= 1
             if self.viewers or not self.refcount or not self.whole or not self._layout.window:
@@ -124,24 +124,24 @@ class Page:
 
 @dataclass(frozen=True)
 class KVLayout:
-    """The layout of a model's pages."""
+    """The layout of a model's KV cache pages."""
 
     format: KVFormat
     """``bf16``, ``q8`` or ``f32``."""
     shapes: Sequence[HeadShape | None]
-    """Of each layer's heads; None: it has no keys and values of its own."""
+    """Head shape of each layer; None: the layer has no keys and values of its own."""
     capacity: int
-    """Positions that a sequence may have, a multiple of 256."""
+    """Maximum positions of a sequence, a multiple of 256."""
     tables: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     """Rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2]."""
     memory: KVMemory = field(default_factory=KVMemory)
-    """What all pages of this layout take."""
+    """Memory of all pages of this layout."""
     windows: tuple[int, ...] = ()
-    """Positions that a token sees in each layer; 0: all. None given: all in all."""
+    """Sliding window of each layer, in positions; 0: none. Empty: no layer has one."""
     states: StateLayout | None = None
-    """What layers with a recurrence have instead; None: there are none."""
+    """Layout of the states of recurrent layers; None: there are no such layers."""
     row_width: int = 0
-    """Values of the row that passes store with each position (`stored_rows.py`)."""
+    """Width of the row that passes store with each position (`stored_rows.py`); 0: none."""
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -188,37 +188,37 @@ class KVLayout:
 
     @cached_property
     def window(self) -> int:
-        """The longest window of a layer; 0: there is none."""
+        """The longest sliding window of a layer; 0: there is none."""
         return max(self.windows, default=0)
 
     @property
     def far_bytes(self) -> int:
-        """Bytes of a page without the layers that have a window."""
+        """Bytes of a page without the sliding-window layers, which lie last."""
         return self._starts[-2]
 
     @property
     def near_share(self) -> float:
-        """Fraction of a page's bytes that belongs to layers with a window."""
+        """Fraction of a page's bytes that belongs to sliding-window layers."""
         return 1.0 - self.far_bytes / self.page_bytes if self.page_bytes else 0.0
 
     def seen(self, positions: int, slack: int = 0) -> int:
-        """Return the first page visible in layers with windows from that position on."""
+        """Return the first page that sliding-window layers still read at position `positions`."""
         if not self.window:
             return 0
         return max(0, positions - self.window - slack) // PAGE
 
     def can_resume_at(self, pages: Sequence[Page], positions: int) -> bool:
-        """Return whether a sequence can resume after so many positions of these pages."""
+        """Return whether a sequence can resume after the first `positions` positions of `pages`."""
         last = -(-positions // PAGE)
         return all(page.whole for page in pages[self.seen(positions) : last])
 
 
 class KVCache:
-    """The pages of one sequence, and their table."""
+    """The KV cache of one sequence: its pages, and their page table."""
 
     def __init__(self, layout: KVLayout, context: int) -> None:
         self.version = next(_VERSIONS)
-        """Another number for every cache, and whenever pages change in its table."""
+        """Unique number of the page table's contents, new whenever a page of it changes."""
         self.layout = layout
         self.format: KVFormat = layout.format
         """``bf16``, ``q8`` or ``f32``."""
@@ -228,13 +228,13 @@ class KVCache:
         self.bytes_per_position = layout.position_bytes
         table = aligned(STATE_ENTRIES + max(8, self.capacity // PAGE), np.int64)
         self.pages = table[STATE_ENTRIES:]
-        """int64 [capacity / 256], addresses that kernels read."""
+        """The page table: int64 [capacity / 256] addresses, which kernels read."""
         self.state = None
-        """What the sequence has in layers with a recurrence; None where there are none."""
+        """The sequence's state in recurrent layers; None where there are none."""
         if layout.states is not None:
             self.state = SequenceState(layout.states, table, layout.memory)
         self.table = (self.pages.ctypes.data - BASE.ctypes.data) // 8
-        """Where `pages` is, as a pass names it: its distance from `BASE` in entries."""
+        """The page table's name in a pass: the distance of `pages` from `BASE` in entries."""
         self._held: list[Page] = []
         self._first = [0]  # page whose layers with windows it wants
         weakref.finalize(self, _release, self._held, self._first, self.table).atexit = False
@@ -247,7 +247,7 @@ class KVCache:
     def ready(self, start: int, end: int, *, undo: bool = False) -> bool:
         """Return whether positions start … end - 1, on one page, are writable now.
 
-        undo: and the pass may be taken back, which takes a second state.
+        undo: and the pass may be rolled back, which takes a second state.
         """
         if undo and self.state is not None and self.state.wants(undo=True):
             return False
@@ -258,7 +258,7 @@ class KVCache:
         return page.writer == self.table and start - index * PAGE >= page.fixed
 
     def page_at(self, position: int) -> Page | None:
-        """Return the page that has a position within it; None at a page border."""
+        """Return the page that `position` is within; None at a page border."""
         index = position // PAGE
         return self._held[index] if position % PAGE and index < len(self._held) else None
 
@@ -268,7 +268,7 @@ class KVCache:
         return state + -(-end // PAGE) * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE
 
     def can_undo(self, end: int) -> bool:
-        """Return whether a pass up to `end` could be rolled back, were all memory its own."""
+        """Return whether the whole budget would suffice for a pass up to `end` with rollback."""
         budget = self.layout.memory.budget
         return self.state is None or budget is None or self.needs(end, undo=True) <= budget
 
@@ -277,7 +277,7 @@ class KVCache:
     ) -> int:
         """Return the bytes of pages and states that `make_writable` would allocate.
 
-        claimed: pages that others fill up before it does, in the same pass.
+        claimed: pages that other caches fill up before this one, in the same pass.
         """
         state = self.state.wants(undo=undo) if self.state is not None else 0
         if self.ready(start, end):
@@ -289,7 +289,7 @@ class KVCache:
         return state + new * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE  # as `Arena` takes it
 
     def claims(self, start: int, end: int) -> list[Page]:
-        """Return the shared pages that it completes when it writes positions start … end - 1."""
+        """Return the shared pages that it writes to uncopied at positions start … end - 1."""
         first = start // PAGE
         pages = enumerate(self._held[first : -(-end // PAGE)], first)
         shared = [(number, page) for number, page in pages if page.refcount > 1]
@@ -303,7 +303,7 @@ class KVCache:
         """Make positions start … end - 1 writable without effect on other caches (copy on write).
 
         A page that others rely on is copied if positions before `start` lie on it. `computed` is to
-        follow; if nothing came of the pass, `seek`. undo: the pass may be taken back.
+        follow; if nothing came of the pass, `seek`. undo: the pass may be rolled back.
         """
         if self.state is not None:
             self.state.begin(start, undo=undo)
@@ -346,7 +346,7 @@ class KVCache:
             self.state.done(end)
 
     def seek(self, n: int) -> int:
-        """Return the largest position, `n` at most, after which the sequence can resume.
+        """Roll back to at most `n` positions; return after how many the sequence can resume.
 
         That is `n`, but for states that are not known there: then what follows has to be computed
         again.
@@ -354,7 +354,7 @@ class KVCache:
         return n if self.state is None else self.state.seek(n)
 
     def adopt(self, pages: Sequence[Page], positions: int) -> None:
-        """Replace its own pages by the first `positions` positions of other caches' pages."""
+        """Replace the cache's pages by the first `positions` positions of shared `pages`."""
         assert -(-positions // PAGE) == len(pages), (positions, len(pages))
         assert self.layout.can_resume_at(pages, positions), "what is seen is there"
         same = 0
@@ -388,7 +388,7 @@ class KVCache:
         self.slide_back(positions)
 
     def slide_back(self, positions: int) -> None:
-        """Resume after fewer positions than before: acquire the windows visible from there.
+        """Go back to `positions` positions: acquire the sliding-window layers visible from there.
 
         Pages that follow stay for new writes, but for those that are not whole.
         """
@@ -397,7 +397,7 @@ class KVCache:
         self._look_from(min(self._first[0], self.layout.seen(positions, SLACK)))
 
     def slide(self, positions: int) -> None:
-        """Release what lies before the windows after `positions` computed positions."""
+        """Release the sliding-window layers that are out of reach after `positions` positions."""
         first = self.layout.seen(positions, SLACK)
         if first > self._first[0]:
             self._look_from(first)
@@ -423,24 +423,24 @@ class KVCache:
     def page(self, index: int) -> np.ndarray:
         """Return the bytes of one page: uint8 [page_bytes], read-only to the caller.
 
-        Without the layers that have a window, where they are let go of: uint8 [far_bytes].
+        Without the sliding-window layers, where they are released: uint8 [far_bytes].
         """
         page = self._held[index]
         return page.data if page.whole else page.data[: self.layout.far_bytes]
 
     @property
     def held(self) -> Sequence[Page]:
-        """The pages it holds."""
+        """The pages that the cache holds."""
         return self._held
 
     def append(self, data: np.ndarray) -> None:
-        """Append a page from `page`: writable uint8."""
+        """Append a page with the bytes that `page` returned: writable uint8."""
         assert len(data) in (self.page_bytes, self.layout.far_bytes), len(data)
         self._hold(len(self._held), Page(data, len(data), self.table, self.layout))
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the pages that it holds, shared ones included."""
+        """Bytes of the pages that the cache holds, shared ones included."""
         return sum(page.nbytes for page in self._held)
 
     @property
@@ -456,9 +456,9 @@ class KVCache:
 
 
 def resident_positions(positions: int, window: int, share: float) -> float:
-    """Return how many of so many positions a sequence has in memory, averaged over its bytes.
+    """Return how many of `positions` positions are in memory, averaged over a page's bytes.
 
-    window: the longest of a layer; share: of the bytes that lie in layers with one.
+    window: the longest of a layer; share: the fraction of bytes in sliding-window layers.
     """
     return positions - (positions - min(positions, window + SLACK + PAGE)) * share
 

@@ -32,25 +32,25 @@ class Spare:
 
 @dataclass(slots=True)
 class KVMemory:
-    """Memory of all pages of an engine."""
+    """Memory of all KV pages of an engine: its use, its budget and spare pages."""
 
     used: int = 0
-    """Bytes that pages take, those of several owners once."""
+    """Bytes of all pages and recurrent states; shared pages count once."""
     promised: int = 0
-    """Bytes of the pages of a pass that is about to begin: nobody else may have them."""
+    """Bytes reserved for the pages of a pass that is about to begin."""
     budget: int | None = None
-    """What they should take at most; None: no matter."""
+    """Maximum bytes of pages and states; None: no limit."""
     _spares: list[Spare] = field(default_factory=list)  # for the next pages, the first one first
 
     def take(self, nbytes: int) -> Arena:
-        """Return memory for a page."""
+        """Return memory for a page of `nbytes` bytes: a spare one, or a new one."""
         if self._spares and self._spares[0].arena.nbytes >= nbytes:
             return self._spares.pop(0).arena
         self._spares.clear()
         return Arena(nbytes)
 
     def prepare(self, nbytes: int, spans: Iterable[tuple[int, int]]) -> None:
-        """Touch, after a pass, a part of each page of so many bytes that its sequences will need.
+        """Touch, after a pass, part of the pages of `nbytes` bytes that its sequences need soon.
 
         spans: of each sequence the position after its last row, and its rows; the next passes
         are taken to have as many.
@@ -87,7 +87,7 @@ class KVMemory:
         return False
 
     def lacks(self, nbytes: int) -> int:
-        """Return the bytes to evict before so many more fit; 0: none."""
+        """Return the bytes to evict before `nbytes` more fit into the budget; 0: none."""
         if self.budget is None:
             return 0
         return max(0, self.used + self.promised + nbytes - self.budget)

@@ -1,4 +1,4 @@
-"""Token selection: ops over the logits of a pass, and their buffers."""
+"""Greedy sampling: ops over the logits of a pass, and their buffers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ROWS = 64  # of logits that a pass gives at most
 
 
 def argmax_ops(tape: Tape, choice: OutputBuffers) -> None:
-    """Add greedy choice in the first row of the logits, under the mask if there is one."""
+    """Add the ops of an argmax over the first row of logits, under its mask if there is one."""
     _ops(tape, choice, choice.zero, choice.all_parts, choice.one)
 
 
 def argmax_rows_ops(tape: Tape, choice: OutputBuffers) -> None:
-    """Add greedy choice in consecutive rows of the logits: see `Choice.rows`."""
+    """Add the ops of an argmax over consecutive rows of logits: see `OutputBuffers.rows`."""
     _ops(tape, choice, choice.first, choice.parts, choice.count)
 
 
@@ -36,7 +36,7 @@ def _ops(
 
 
 def greedy(logits: np.ndarray, mask: np.ndarray | None) -> int:
-    """Compute the greedy choice in numpy, in a copy of a row: float32 [n_vocab]; -1 for none."""
+    """Return the argmax of a row of logits, float32 [n_vocab], in numpy; -1: none allowed."""
     usable = logits > argmax.NEVER
     if mask is not None:
         bits = np.unpackbits(mask.view(np.uint8), count=len(logits), bitorder="little")
@@ -51,33 +51,33 @@ class OutputBuffers:
         self.n_vocab = n_vocab
         step = 32 * argmax.PARTS
         self.hidden = np.empty((rows, 0), np.float32)
-        """float32 [ROWS, padded width], the last layer's state of the rows of `logits`, where there
-        is something that drafts from it; else without columns."""
+        """float32 [ROWS, padded width]: last hidden states of rows of `logits`, for a draft head;
+        no columns without one."""
         self.logits = aligned((rows, -(-n_vocab // step) * step), np.float32)
-        """float32 [ROWS, stride], of the rows that wanted them, in their order."""
+        """float32 [ROWS, stride]: logits of the rows that want them, in their order."""
         self.masks = aligned((rows, -(-n_vocab // 512) * 16 + 16), np.uint32)
-        """uint32 [ROWS, words], a bit for each allowed token."""
+        """uint32 [ROWS, words]: a bit for each allowed token."""
         self.use_mask = aligned(rows, np.int64)
-        """Which masks count."""
+        """int64 [ROWS]: not 0 where the row's mask applies."""
         self._use = self.use_mask.data  # a number of its own at a third of numpy's price
         self.best = aligned((rows, argmax.PARTS), np.float32)
         self.where = aligned((rows, argmax.PARTS), np.int64)
         self.tokens = aligned(rows, np.int64)
-        """int64 [ROWS], what was chosen; -1 where nothing could be. `chosen`: the same, to be read
-        one by one."""
+        """int64 [ROWS]: the chosen tokens; -1 where none was allowed. `chosen`: a memory view of
+        them, faster to read one by one."""
         self.chosen = self.tokens.data
         self.zero, self.first, self.parts, self.count = (aligned(8, np.int64)[:1] for _ in range(4))
         self.one, self.all_parts = np.array([1], np.int64), np.array([argmax.PARTS], np.int64)
 
     def set_masks(self, first: int, masks: Sequence[np.ndarray | None]) -> None:
-        """Allow these tokens in the rows from `first` on, uint32 bits each; None: all."""
+        """Set the masks of the rows from `first` on: uint32 bits of allowed tokens; None: all."""
         for row, mask in enumerate(masks, first):
             self._use[row] = mask is not None
             if mask is not None:
                 self.masks[row, : len(mask)] = mask
 
     def mask(self, row: int) -> np.ndarray | None:
-        """Return the mask of a row."""
+        """Return the mask of a row; None: all tokens are allowed."""
         return self.masks[row] if self.use_mask[row] else None
 
     def rows(self, first: int, count: int) -> None:

@@ -23,7 +23,7 @@ from .tensors import Activation
 
 @dataclass(frozen=True, slots=True)
 class ShortConv:
-    """A causal convolution of each channel."""
+    """A short causal convolution of each channel."""
 
     weight: np.ndarray
     """float32 [taps, channels]."""
@@ -35,7 +35,7 @@ class ShortConv:
 
     @property
     def state_floats(self) -> int:
-        """Values of its state."""
+        """Number of float32 values of its state."""
         taps, channels = self.weight.shape
         return (taps - 1) * channels
 
@@ -67,17 +67,17 @@ class DeltaRule:
     value_dim: int
     a: np.ndarray
     dt: np.ndarray
-    """float32 [value_heads]."""
+    """`a` and `dt`: float32 [value_heads] each."""
     norm: np.ndarray
-    """float32 [value_dim]."""
+    """Weights of the output norm: float32 [value_dim]."""
     offset: int
-    """Values of the layer's state before S."""
+    """Offset of S in the layer's state, in float32 values."""
     tiled: bool = True
     paired: bool = False
 
     @property
     def state_floats(self) -> int:
-        """Values of its state."""
+        """Number of float32 values of its state."""
         return self.value_heads * self.key_dim * self.value_dim
 
     def apply(
@@ -116,15 +116,15 @@ class Mamba2:
     a: np.ndarray
     dt: np.ndarray
     skip: np.ndarray
-    """A, dt and D: float32 [heads]."""
+    """A, dt and D: float32 [heads] each."""
     norm: np.ndarray
-    """float32 [heads * head_dim]."""
+    """Weights of the output norm: float32 [heads * head_dim]."""
     offset: int
-    """Values of the layer's state before S."""
+    """Offset of S in the layer's state, in float32 values."""
 
     @property
     def state_floats(self) -> int:
-        """Values of its state."""
+        """Number of float32 values of its state."""
         return self.heads * self.head_dim * self.state_dim
 
     def apply(

@@ -51,7 +51,7 @@ class Reading(NamedTuple):
     spans: Sequence[Together]
     """The shared reads of each span."""
     ones: tuple[int, Together]
-    """How many spans of one row read together, and what they do on the average."""
+    """Number of one-row spans with shared reads, and the average of their shared reads."""
 
 
 ALONE = Together()
@@ -61,7 +61,7 @@ NO_SHARING = Reading((), (0, ALONE))
 class SharedPrefix:
     """The shared prefixes of a pass's sequences, valid while their pages stay the same.
 
-    order: spans of the pass that begin like others, so that neighbors have most in common.
+    order: spans of the pass with a shared prefix, sorted so that neighbors share most pages.
     common: how many whole pages each of them has in common with the one before it.
     counts: rows of each span of the pass.
     """
@@ -73,7 +73,7 @@ class SharedPrefix:
         self._readers: dict[int, int] = {}
 
     def tiles(self, max_rows: int, min_tiles: int = 1) -> list[JoinedTile]:
-        """Build tiles of several spans each, of `max_rows` rows; at least `min_tiles`, if any.
+        """Build tiles of several spans, up to `max_rows` rows each; at least `min_tiles`, if any.
 
         A span that fills half a tile stays by itself: its rows read together anyway.
         """
@@ -85,7 +85,7 @@ class SharedPrefix:
         return found
 
     def reading(self, max_rows: int, min_tiles: int = 1) -> Reading:
-        """Return what the spans read in shared tiles."""
+        """Return the shared reads of the spans in joined tiles of at most `max_rows` rows."""
         found = self._reading.get((max_rows, min_tiles))
         if found is None:
             spans = [ALONE] * len(self.counts)
@@ -175,7 +175,7 @@ class PrefixFinder:
         """Find the shared prefixes of a pass's spans; None for nothing shared or a single span.
 
         key: of each span its cache's version, the whole pages before its first row, and its rows.
-        Where that is as in the last pass, the same object is found.
+        Where that is as in the last pass, the same object is returned.
         """
         if key != self._key:
             self._found = _find(key, list(caches))

@@ -1,4 +1,4 @@
-"""A pass whose attention is split by parts of the KV cache, not by KV heads alone.
+"""Split-KV passes: attention is divided by chunks of the KV cache, not by KV heads alone.
 
 For few tokens of a model with fewer KV heads than threads, or with a number of them that does not
 come out even. It costs two barriers a layer in decode, one in a prefill, and memory for the parts'
@@ -40,13 +40,13 @@ class SplitKVGraph(GraphBuilder):
         chunks = self.kv.capacity // PAGE
         min_rows = self.max_tokens * self.heads.heads
         self.max_rows = max(min_rows, min(chunks * min_rows, MAX_BYTES // (self.heads.out_dim * 4)))
-        """Part rows (a token's head in a chunk) for whose results there is memory."""
+        """Maximum part rows (a token's head in a chunk): there is memory for their results."""
         self._max_entries = chunks * self.max_tokens
         # Entries and which count their number is, by heads and window.
         self._parts: dict[tuple[HeadShape, int], tuple[np.ndarray, int]] = {}
 
     def fits(self, spans: Sequence[Span]) -> bool:
-        """Return whether a pass has few enough rows, and little enough cache before them."""
+        """Return whether a pass's rows and KV lengths fit the memory for part rows."""
         ends = [(len(span.ids), -(-(span.start + len(span.ids)) // PAGE)) for span in spans]
         rows = sum(count * chunks for count, chunks in ends) * self.heads.heads
         return sum(count for count, _ in ends) <= self.max_tokens and rows <= self.max_rows

@@ -1,9 +1,9 @@
 """The recurrent state of a sequence, which every token changes, and its checkpoints.
 
-A state cannot be cut by position as a KV cache can. So copies of it are kept at places where a text
-is likely to be gone on from, and a sequence that goes back computes again what follows the nearest
-of them. A copy is never written to: forks share it, and a pass that goes on from it reads it and
-leaves the new state elsewhere. So does a pass of which some tokens may be taken back, drafts that
+A state cannot be cut by position as a KV cache can. So copies of it are kept at positions where a
+text is likely to be resumed, and a sequence that rolls back computes again what follows the nearest
+of them. A copy is never written to: forks share it, and a pass that resumes from it reads it and
+writes the new state elsewhere. So does a pass of which some tokens may be rolled back, drafts that
 are to be verified: the state before it stays until the next one, at no more traffic.
 """
 
@@ -35,14 +35,14 @@ COUNTING = threading.RLock()
 
 
 class Used(Protocol):
-    """A counter of bytes in use."""
+    """The interface of a counter of bytes in use."""
 
     used: int
 
 
 @dataclass(slots=True)
 class CopyMemory:
-    """Memory of all copies of an engine: `used`, and `budget`, its limit."""
+    """Memory of all checkpoints of an engine: bytes `used`, and `budget`, their limit."""
 
     used: int = 0
     budget: int = BUDGET
@@ -50,16 +50,16 @@ class CopyMemory:
 
 @dataclass(frozen=True, slots=True)
 class StateLayout:
-    """The offset of each layer's part in a state."""
+    """The layout of a recurrent state: the offset of each layer's part."""
 
     offsets: dict[int, int]
-    """float32 values before the part of a layer, by the number of the layer."""
+    """Offset of each layer's part, in float32 values, by the number of the layer."""
     floats: int
-    """Values of a whole state."""
+    """Number of float32 values of a whole state."""
     empty: Checkpoint
-    """The state before the first token."""
+    """The state before the first token: zeros."""
     copies: CopyMemory = field(default_factory=CopyMemory)
-    """What copies of states take."""
+    """Memory of checkpoints."""
 
     @classmethod
     def of(cls, sizes: Iterable[tuple[int, int]]) -> StateLayout:
@@ -100,9 +100,9 @@ class SequenceState:
         """Create the state; table: the page table, int64, whose preceding entries passes read."""
         self.layout, self._memory = layout, memory
         self.position = 0
-        """Tokens that the state has seen; NOWHERE while a pass changes it."""
+        """Number of tokens that the state includes; NOWHERE while a pass changes it."""
         self.checkpoints: list[Checkpoint] = []
-        """Copies, in the order of their positions."""
+        """Checkpoints, in the order of their positions."""
         self._table = table
         self._source = layout.empty  # what the next pass reads, if it is not `_own`
         self._current = False  # whether `_own` is what the next pass reads
@@ -118,10 +118,10 @@ class SequenceState:
     def begin(self, start: int, *, undo: bool = False) -> None:
         """Prepare for a pass from position `start` that changes the state.
 
-        undo: so that `seek` can go back to `start`.
+        undo: keep the state at `start`, so that `seek` can roll back to it.
 
         Raises:
-            EngineError: it is not the state behind so many tokens.
+            EngineError: the state does not include `start` tokens.
         """
         if start != self.position:
             raise EngineError(
@@ -168,9 +168,9 @@ class SequenceState:
     # --- going back
 
     def seek(self, n: int) -> int:
-        """Roll back to the last known state of `n` tokens at most.
+        """Roll back to the last known state of at most `n` tokens; return its position.
 
-        What was kept of later ones is forgotten.
+        Later checkpoints are dropped.
         """
         self.checkpoints = [one for one in self.checkpoints if one.position <= n]
         if self.position == NOWHERE or self.position > n:
@@ -186,7 +186,7 @@ class SequenceState:
     def known(self, n: int) -> tuple[Checkpoint, list[Checkpoint]]:
         """Return the last checkpoint of `n` tokens at most, for another sequence, and earlier ones.
 
-        If that is this very place a copy is made.
+        If the state itself includes `n` tokens, a checkpoint of it is made.
         """
         last = self.keep() if self.position == n else None
         before = [one for one in self.checkpoints if one.position <= n and one is not last]
@@ -200,7 +200,7 @@ class SequenceState:
         self._go_on_from(known)
 
     def clear(self) -> None:
-        """Reset, and release the memory."""
+        """Reset to the empty state, and release the memory."""
         self.seek(0)
         _give_back(self._memory, self._size)
         self._own = self._spare = None

@@ -36,20 +36,20 @@ class Activation:
         return data.strides[0] // data.itemsize
 
     def rows_of(self, heads: int, step: int, width: int) -> Activation:
-        """Return a row for each of so many heads, `step` values apart, `width` values each."""
+        """Return a view with a row for each of `heads` heads: `width` values each, `step` apart."""
         assert isinstance(self.data, np.ndarray), "rows of what each thread has"
         assert self.stride == heads * step, (self.stride, heads, step)
         return Activation(self.data.reshape(-1, step), width, self.each * heads)
 
     def joined(self, heads: int) -> Activation:
-        """Return the rows of so many heads as one, if they are contiguous."""
+        """Return a view with the contiguous rows of `heads` heads joined to one."""
         assert isinstance(self.data, np.ndarray), "rows of what each thread has"
         assert self.stride == self.width, (self.stride, self.width)
         width = heads * self.width
         return Activation(self.data.reshape(-1, width), width, self.each // heads)
 
     def part(self, first: int, width: int) -> Activation:
-        """Return columns first … first + width."""
+        """Return a view of columns first … first + width - 1."""
         assert isinstance(self.data, np.ndarray), "a part of what each thread has"
         return Activation(self.data[:, first : first + width], width, self.each)
 
@@ -75,7 +75,7 @@ class QuantizedRows:
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """Sizes of attention in one layer; value_dim: of values that are the first dims of keys.
+    """Sizes of the attention heads of a layer; value_dim: of values that are first dims of keys.
 
     Such values are stored with the keys alone; 0: values are as wide as keys, and stored apart.
     """
@@ -96,41 +96,41 @@ class HeadShape:
 
 
 class Temperature(NamedTuple):
-    """The factor of the query at position p: 1 + rate ln(1 + floor(p / step))."""
+    """A factor of queries by their position p: 1 + rate ln(1 + floor(p / step))."""
 
     rate: float
     step: int
 
     def factors(self, positions: int) -> np.ndarray:
-        """Return the factors: float32 [positions]."""
+        """Return the factors of the first `positions` positions: float32 [positions]."""
         steps = np.arange(positions, dtype=np.int64) // self.step
         return (1.0 + self.rate * np.log1p(steps)).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
-    """How the heads of a layer attend."""
+    """The attention parameters of a layer."""
 
     scale: float
-    """What q k is multiplied by."""
+    """Factor of scores q k."""
     table: int | None = 0
-    """Which of the layout's rotary tables; None: positions are not told."""
+    """Index of the rotary table in the layout; None: no rotary embedding."""
     adjacent: bool = False
     """Whether pairs are the dims (2 i, 2 i + 1), as in llama's files, or halves apart."""
     window: int = 0
-    """Positions that a token sees, itself among them; 0: all."""
+    """Sliding window: positions that a token sees, itself among them; 0: all."""
     cap: float = 0.0
-    """The c in the bound c tanh(score / c); 0: none."""
+    """Soft cap of scores: the c in c tanh(score / c); 0: none."""
     heads: HeadShape | None = None
-    """How many and how wide they are; None: as in most layers."""
+    """Head shape; None: the model's usual."""
     source: int | None = None
     """The layer whose keys and values it reads in place of its own; None: its own."""
     norm_values: bool = False
     """Whether values are normed, head by head, without weights."""
     temperature: Temperature | None = None
-    """What queries are multiplied by as positions grow."""
+    """Factor of queries by position; None: none."""
     first: int = 0
-    """The first position that is seen at all."""
+    """First position that any token attends to."""
 
 
 class Workspace:

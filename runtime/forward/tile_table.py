@@ -36,7 +36,7 @@ class TileTable:
 
     Attributes:
         rows, tiles: as `jit/kernels/batch.py` has them.
-        joined: most rows of a tile of several sequences, and how many of those there should be.
+        joined: maximum rows of a tile of several sequences, and minimum number of such tiles.
         entries: how many of `tiles` the last pass has, walks of joined tiles among them.
     """
 

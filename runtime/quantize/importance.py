@@ -27,8 +27,8 @@ class Importance:
     """An importance matrix file.
 
     Attributes:
-        columns: by tensor name, float32 [matrices, columns], each with mean 1. Experts that nothing
-            was sent to count every column alike.
+        columns: by tensor name, float32 [matrices, columns], each with mean 1. Experts without
+            tokens weigh all columns alike.
     """
 
     def __init__(self, path: Path, means: dict[str, np.ndarray]) -> None:
@@ -37,7 +37,7 @@ class Importance:
 
     @classmethod
     def read(cls, path: str | Path) -> Importance:
-        """Read the file; raises ModelError when it is damaged or of another format."""
+        """Read an importance matrix file; ModelError if it is damaged or of another format."""
         path = Path(path)
         try:
             with path.open("rb") as file:
@@ -50,7 +50,7 @@ class Importance:
         return cls(path, means)
 
     def of(self, name: str, matrices: int, width: int) -> np.ndarray | None:
-        """Return float32 [matrices, width] for tensor `name`, None when it is not in the file.
+        """Return tensor `name`'s column weights: float32 [matrices, width]; None: not in the file.
 
         Raises:
             ModelError: it is for a tensor of another shape.
@@ -67,7 +67,7 @@ class Importance:
 
 
 def _relative(means: np.ndarray) -> np.ndarray:
-    """Divide by the mean of each matrix, and keep all above zero."""
+    """Divide by each matrix's mean, and add FLOOR so that all weights are above zero."""
     scale = means.mean(1, keepdims=True)
     even = np.where(scale > 0, means / np.where(scale > 0, scale, 1), 1.0)
     return (even + FLOOR).astype(np.float32)

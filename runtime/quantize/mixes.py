@@ -52,12 +52,12 @@ def _shared(kind: GGMLType, other: GGMLType) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """A named choice of types.
+    """A quantization mix: a named choice of the type of each tensor.
 
     Attributes:
         name: what a user types; number: `general.file_type`.
         kind: the type of most weights; head: the output head's; experts: of experts, if another.
-        rules: for parts of a layer by their names, such as ``attn_v``.
+        rules: types of parts of a layer by their names, such as ``attn_v``.
     """
 
     name: str

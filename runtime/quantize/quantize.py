@@ -81,9 +81,9 @@ def quantize(
     Memory stays at a few megabytes whatever the model's size. `target` appears when it is whole.
 
     Args:
-        imatrix: file of `triplepoint make imatrix` or llama.cpp's, which says what matters most.
+        imatrix: file of `triplepoint make imatrix` or llama.cpp's, with the weight of each column.
         threads: default: the physical cores.
-        progress: hears the share of the weights that is done, 0 to 1.
+        progress: called with the fraction of weights that is done.
 
     Raises:
         SettingError: a type is not known.
@@ -104,7 +104,7 @@ def quantize(
 
 @contextmanager
 def whole_file(target: Path, nbytes: int) -> Iterator[Path]:
-    """Yield a temporary name next to `target`: renamed on success, else removed.
+    """Yield a temporary path next to `target`, renamed to it on success, else removed.
 
     A link stays one: what it leads to is written.
 
@@ -217,7 +217,7 @@ def _write(
 
 @contextmanager
 def row_maker(threads: int | None) -> Iterator[RowMaker]:
-    """Yield a `RowMaker` on threads of its own."""
+    """Yield a `RowMaker` with a thread pool of its own."""
     library = Library(targets.chosen())
     with Pool(library, pool_size(threads)) as pool:
         yield RowMaker(library, pool)

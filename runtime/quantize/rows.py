@@ -1,4 +1,4 @@
-"""Convert rows of weights between types, by native kernels on all cores.
+"""Conversion of rows of weights between types, by native kernels on all cores.
 
 A tensor passes through in pieces of a few megabytes: read from the file's mapping as float32,
 looked through for what is not a number, and quantized. So memory does not grow with the model.
@@ -30,7 +30,7 @@ MADE = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, *BLOCKS32,
 
 
 class RowMaker:
-    """Converts stored rows of one type into stored rows of another."""
+    """A converter of weight rows between types, as files store them."""
 
     def __init__(self, library: Library, pool: Pool) -> None:
         self.library = library

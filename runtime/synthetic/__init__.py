@@ -1,1 +1,1 @@
-"""Models of real shapes with random weights."""
+"""Synthetic models: shapes of real models with random weights."""

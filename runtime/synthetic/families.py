@@ -1,4 +1,4 @@
-"""The layers of families whose layers differ: tensors, and metadata keys."""
+"""Tensors and metadata of gpt-oss, Gemma 4 and DeepSeek 2, whose layers are unlike the others'."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ OUTSIDE = ("per_layer_token_embd.weight", "per_layer_model_proj.weight")
 
 
 def sees_all(s: Shape, layer: int) -> bool:
-    """Return whether a layer has no window."""
+    """Return whether a layer attends globally, without a sliding window."""
     return (layer + 1) % (s.period or PERIODS[s.family]) == 0
 
 
 def gpt_oss_layer(s: Shape) -> Tensors:
-    """Return one layer of gpt-oss: biases everywhere, and sinks."""
+    """Return the tensors of one gpt-oss layer: biases everywhere, and attention sinks."""
     q, kv, n, f = s.heads * s.head_dim, s.kv_heads * s.head_dim, s.experts, s.expert_ffn
     out: Tensors = [("attn_norm.weight", (s.width,))]
     for part, rows in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
@@ -37,7 +37,7 @@ def gpt_oss_layer(s: Shape) -> Tensors:
 
 
 def gemma4_layer(s: Shape, layer: int) -> Tensors:
-    """Return one layer of Gemma 4: global or windowed, with or without keys of its own."""
+    """Return the tensors of one Gemma 4 layer: global or sliding-window, with or without keys."""
     full, shares = sees_all(s, layer), layer >= s.layers - s.shared
     dim, kv_heads = s.wide if full else (s.head_dim, s.kv_heads)
     q, kv, w = s.heads * dim, kv_heads * dim, s.width
@@ -76,7 +76,7 @@ def gemma4_layer(s: Shape, layer: int) -> Tensors:
 
 
 def deepseek2_layer(s: Shape, layer: int) -> Tensors:
-    """Return one layer with latent attention; the first ones are dense."""
+    """Return the tensors of one layer with latent attention; the first layers are dense."""
     (q_rank, rank), (dim, rotated, value), w = s.ranks, s.latent_heads, s.width
     n, f = s.experts, s.expert_ffn
     out: Tensors = [
@@ -100,7 +100,7 @@ def deepseek2_layer(s: Shape, layer: int) -> Tensors:
 def feed_forward(
     rows: int, width: int, suffix: str = "", copies: int = 0, *, gated: bool = True
 ) -> Tensors:
-    """Return the matrices of a feed-forward half, or of so many experts' halves."""
+    """Return the tensors of a feed-forward block, or those of `copies` experts."""
     shapes = {"gate": (rows, width), "up": (rows, width), "down": (width, rows)}
     return [
         (f"ffn_{part}{suffix}.weight", (copies, *shape) if copies else shape)
@@ -110,7 +110,7 @@ def feed_forward(
 
 
 def outside(s: Shape, vocab: int) -> Tensors:
-    """Return the tensors outside layers, except for the embedding and the head."""
+    """Return the tensors outside layers, except for the token embedding and the output head."""
     if not s.own:
         return []
     rows = s.own * s.layers
@@ -123,7 +123,7 @@ def outside(s: Shape, vocab: int) -> Tensors:
 
 
 def metadata(s: Shape) -> dict[str, int | float | str | list[bool] | list[int]]:
-    """Return the keys of these families only, without the architecture's name."""
+    """Return the metadata that only these families have; keys lack the architecture prefix."""
     if s.family == "gpt-oss":
         return {
             "rope.scaling.type": "yarn",

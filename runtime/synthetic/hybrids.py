@@ -12,8 +12,11 @@ PLAIN = ("ssm_a", "ssm_d", "ssm_norm", "ssm_conv1d", "shortconv.conv")  # stay f
 
 
 def kind_of(s: Shape, layer: int) -> str:
-    """Return a layer's kind: ``*`` attends, ``C`` a convolution, ``D`` a delta rule, ``M`` Mamba-2,
-    and in models whose layers have one half, ``E`` experts."""
+    """Return a layer's kind, a letter.
+
+    ``*``: attention; ``C``: convolution; ``D``: delta rule; ``M``: Mamba-2; ``E``: experts, in
+    models whose layers have either a mixer or experts.
+    """
     if s.family == "qwen35":
         return "*" if (layer + 1) % 4 == 0 or layer >= s.layers else "D"
     return s.kinds[layer]
@@ -103,7 +106,7 @@ _FIRST = {"*": _attention, "D": _delta, "M": _mamba, "C": _conv, "E": _experts}
 
 
 def metadata(s: Shape) -> dict[str, int | float | list[int]]:
-    """Return the keys of these families only, without the architecture's name."""
+    """Return the metadata that only these families have; keys lack the architecture prefix."""
     kinds = [kind_of(s, layer) for layer in range(s.layers)]
     out: dict[str, int | float | list[int]] = {}
     if s.family == "qwen35":

@@ -21,44 +21,44 @@ class Shape:
     head_dim: int = 128
     experts: int = 0
     experts_used: int = 0
-    """Experts of a token."""
+    """Number of experts chosen for each token."""
     expert_ffn: int = 0
     family: str = "qwen3"
     """The model family: ``qwen3`` (with experts: ``qwen3moe``), ``llama``, ``gemma3``, ``gemma4``,
     ``gpt-oss``, ``qwen35``, ``lfm2``, ``nemotron_h``, ``granitehybrid`` or ``deepseek2``."""
     rope_factor: float = 0.0
-    """Llama 3's factor of slow rotations; 0: none."""
+    """Llama 3's RoPE scaling factor of low frequencies; 0: none."""
     vocab: int = 0
     context: int = 0
-    """Positions of the training context."""
+    """Training context in positions; 0: the family's usual."""
     base: float = 0.0
-    """Base of the rotation."""
+    """RoPE base frequency; 0: the family's usual."""
     window: int = 0
-    """Window of layers that have one, in positions."""
+    """Sliding window in positions, of layers that have one; 0: none."""
     period: int = 0
-    """One layer of so many is global, where that is not the family's usual."""
+    """Period of global layers among sliding-window layers; 0: the family's usual."""
     wide: tuple[int, int] = (0, 0)
-    """Size and number of the KV heads of global layers (``gemma4``)."""
+    """Head size and number of KV heads of global layers (``gemma4``)."""
     own: int = 0
-    """Width of each layer's own token embedding."""
+    """Width of the per-layer token embeddings (``gemma4``); 0: none."""
     shared: int = 0
-    """Layers without own keys."""
+    """Number of last layers that have no keys and values of their own (``gemma4``)."""
     late_ffn: int = 0
-    """Width of the feed-forward half of layers without own keys, if it differs."""
+    """Feed-forward width of layers without keys of their own, if it differs."""
     recurrent: tuple[int, int, int, int] | None = None
-    """Key heads or groups, value heads, dims of keys or states, and of values."""
+    """Of recurrent layers: key heads or groups, value heads, key or state dims, value dims."""
     kinds: str = ""
     """The kind of each layer: see `hybrids.kind_of`."""
     dense: int = 0
-    """Layers before those with experts."""
+    """Number of dense layers, which precede those with experts."""
     shared_ffn: int = 0
     """Width of the shared expert."""
     ranks: tuple[int, int] = (0, 0)
-    """Of the latents of queries and of keys (``deepseek2``)."""
+    """Ranks of the query latent and of the key-value latent (``deepseek2``)."""
     latent_heads: tuple[int, int, int] = (0, 0, 0)
     """Dims of a head's query, how many of them are rotated, and dims of a head's value."""
     mtp: int = 0
-    """Draft layers after the last one."""
+    """Number of multi-token prediction layers, which draft, after the last layer."""
 
     @property
     def architecture(self) -> str:

@@ -67,7 +67,7 @@ CHAT_TEMPLATE = """\
 
 
 def made_up_merges(count: int) -> list[tuple[str, str]]:
-    """Generate `count` different merges, most useful first, each of earlier tokens."""
+    """Generate `count` different BPE merges, most useful first, each of earlier tokens."""
     pairs = [a + b for a in _LETTERS for b in _LETTERS]
     merges = [(_SPACE, letter) for letter in _LETTERS + _LETTERS.upper()]
     merges += [(a, b) for a in _LETTERS for b in _LETTERS]

@@ -54,7 +54,7 @@ LOW_SCALE = 3
 def random_weights(
     name: str, shape: tuple[int, ...], kind: GGMLType
 ) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
-    """Yield the stored bytes of one tensor in pieces; the same for the same name."""
+    """Yield the stored bytes of one random tensor in pieces; its name is the seed."""
     rng = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
     if name.endswith("ssm_a"):  # a state must fade
         yield -np.exp(rng.standard_normal(shape)).astype(np.float32)

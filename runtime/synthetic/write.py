@@ -83,7 +83,7 @@ QUANTS = {
 
 @dataclass(frozen=True, slots=True)
 class SyntheticModel:
-    """One synthetic model: `parse` its name, then `write` it."""
+    """A synthetic model: its name, weight type and shape."""
 
     name: str
     quant: str
@@ -120,7 +120,7 @@ class SyntheticModel:
 
     @property
     def file_name(self) -> str:
-        """Its file name in the cache."""
+        """The model's file name in the cache."""
         cut = "" if self.shape.layers == SHAPES[self.name].layers else f"-layers{self.shape.layers}"
         mtp = "-mtp" if self.shape.mtp else ""
         return f"{self.name}-{self.quant}{cut}{mtp}-v{FORMAT}.gguf"
@@ -131,7 +131,7 @@ class SyntheticModel:
         return QUANTS[self.quant][0]
 
     def kind_of(self, name: str) -> GGMLType:
-        """Return the type of the matrix `name`: in a mixture, as `triplepoint make quantize`."""
+        """Return the type of the matrix `name`; in a mix, that of `triplepoint make quantize`."""
         mix, s = _MIXTURES.get(self.quant), self.shape
         if mix is None:
             return self.type
@@ -176,7 +176,7 @@ class SyntheticModel:
 
     @property
     def n_merged(self) -> int:
-        """Tokens before the first control token."""
+        """Number of tokens before the first control token."""
         if self.shape.vocab:
             return self.shape.vocab - SPECIAL
         return LLAMA_MERGED if self.shape.family == "llama" else ENDOFTEXT
@@ -192,7 +192,7 @@ class SyntheticModel:
         return iter([llama3_factors(2 * shape[0], LLAMA_BASE, factor, LLAMA_ORIGINAL)])
 
     def nbytes(self) -> int:
-        """Return the size of its tensors on disk, in bytes."""
+        """Return the size of the model's tensors on disk, in bytes."""
         return sum(kind.nbytes(shape) for _, shape, kind in self.tensors())
 
     def write(self, path: Path, progress: Progress | None = None) -> None:
@@ -210,7 +210,7 @@ class SyntheticModel:
                     progress(done, total)
 
     def write_header(self, path: Path) -> None:
-        """Write a file with the model's sizes and tensors, but no weights and no vocabulary.
+        """Write a GGUF file with the model's sizes and tensor list, but no weights or vocabulary.
 
         The smallest come first: they are looked at, and some file systems take milliseconds for
         each place of a hole that is.

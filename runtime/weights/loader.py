@@ -22,12 +22,12 @@ from .packing import PIECE, Source, all_finite
 
 
 class WeightLoader:
-    """Collects the matrices that a model requests, then packs all of them.
+    """A collector of the matrices that a model requests, which packs all of them at once.
 
-    A model asks for matrices and vectors by name; `pack_all` does the work in one tape.
+    A model requests matrices and vectors by name; `pack_all` does the work in one tape.
 
     Attributes:
-        asked: names of all tensors that somebody asked for.
+        requested: names of all tensors that were requested.
     """
 
     def __init__(self, gguf: GGUFFile, library: Library) -> None:
@@ -41,7 +41,7 @@ class WeightLoader:
     def table(self, name: str, rows: int = 0, depth: int = 0) -> np.ndarray:
         """Return the rows of a matrix in the file's layout, for passes that gather rows: uint8.
 
-        rows, depth: its shape, where that is not what the model's sizes come from.
+        rows, depth: its shape, to be checked; 0: not checked.
         """
         if rows:
             self._tensor(name, (rows, depth))
@@ -61,7 +61,7 @@ class WeightLoader:
         return self._want((name,), rows, depth, experts)
 
     def columns(self, name: str, rows: int, widths: Sequence[int]) -> list[Matrix]:
-        """Request the matrix `name` as several, side by side, so many columns each."""
+        """Request the matrix `name` split by columns into matrices of these widths."""
         whole, found = sum(widths), list[Matrix]()
         for n, width in enumerate(widths):
             matrix = self._want((name,), rows, width, 0, whole)
@@ -86,11 +86,11 @@ class WeightLoader:
         return self._want((name, name), rows, depth, experts)
 
     def vector(self, name: str, width: int, padded: int | None = None) -> np.ndarray:
-        """Return a norm weight as float32, with zeros up to `padded`."""
+        """Return a vector, such as a norm's weights, as float32, with zeros up to `padded`."""
         return self.array(name, (width,), padded)
 
     def array(self, name: str, shape: tuple[int, ...], padded: int | None = None) -> np.ndarray:
-        """Return floats of any shape as float32, each row with zeros up to `padded`."""
+        """Return a float tensor of any shape as float32, each row with zeros up to `padded`."""
         info = self._tensor(name, shape)
         data = self.gguf.data(name)
         kind = info.type.name.lower()
@@ -179,7 +179,7 @@ class WeightLoader:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Matrices that passes read from the file, row by row."""
+        """Names of the matrices that passes read from the file, row by row."""
         return tuple(self._tables)
 
     @property
@@ -192,7 +192,7 @@ class WeightLoader:
         return [size * m.copies for size, m in zip(sizes, self._wanted, strict=True)]
 
     def size_only(self) -> None:
-        """Set the size of every requested matrix without memory, to count bytes only."""
+        """Give every requested matrix panels of its size but no memory, to count bytes only."""
         for matrix, total in zip(self._wanted, self._packed_sizes(), strict=True):
             matrix.panels = np.broadcast_to(np.zeros(1, np.uint8), (total,))
 
@@ -203,12 +203,12 @@ class WeightLoader:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of an arena that has room for all."""
+        """Bytes of an arena that has room for all requested matrices."""
         return sum(-(-size // 64) * 64 for size in self._packed_sizes())
 
     @property
     def wanted(self) -> tuple[Matrix, ...]:
-        """The requested matrices, in the order of their ranges."""
+        """The requested matrices, in the order of their ranges of the arena."""
         return tuple(self._wanted)
 
     def pack_all(self, pool: Pool, progress: Callable[[float], None] | None = None) -> Arena:
@@ -232,7 +232,7 @@ class WeightLoader:
         return arena
 
     def _refuse_number(self, *names: str) -> NoReturn:
-        """Raise the GGUFError that names the number of these tensors that is not finite."""
+        """Raise the GGUFError that locates a NaN or infinity in these tensors."""
         self.gguf.check_unchanged()
         for name in names:
             info, form, data = self.gguf.tensors[name], self.format_of(name), self.gguf.data(name)
@@ -267,7 +267,7 @@ class WeightLoader:
 
 
 def _related(name: str, what: str = "scale") -> str:
-    """Return the tensor that belongs to the matrix `name`."""
+    """Return the name of the scale tensor that belongs to the matrix `name`."""
     return name.removesuffix("weight") + what
 
 

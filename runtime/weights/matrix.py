@@ -41,17 +41,17 @@ class Matrix:
     whole: int = 0
 
     def activation(self, target: CpuTarget) -> ActivationFormat:
-        """Return how its inputs must be prepared."""
+        """Return the format of its input activations."""
         return self.format.activation(target, self.depth)
 
     @property
     def parts(self) -> tuple[Matrix, ...]:
-        """Itself, and the up matrix if it is separate."""
+        """This matrix, and the up matrix if it is separate."""
         return (self,) if self.up is None else (self, self.up)
 
     @property
     def copies(self) -> int:
-        """Matrices in it: one, or one for each expert."""
+        """Number of matrices in it: one, or one for each expert."""
         return max(1, self.experts)
 
     @property

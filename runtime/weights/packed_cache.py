@@ -1,4 +1,4 @@
-"""Packed weights cached on disk: the next load maps them and takes no time.
+"""A cache on disk of packed weights: the next load maps them and packs nothing.
 
 One file (`packed_file.py`) is what `WeightLoader.pack_all` makes of one model for one layout of
 panels. It says of which model it is, which code packed it and into which layout, and is used only
@@ -47,7 +47,7 @@ CALLERS = (loader, packing)  # and these say what is packed where
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The identity of a copy: what it must be made from.
+    """The identity of a packed copy: the model, the layout and the code that it is made from.
 
     Attributes:
         parts: for each file of the model its size, its time of change in ns, and the hash of
@@ -92,7 +92,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class PackedCopy:
-    """A copy on disk.
+    """A packed copy on disk.
 
     Attributes:
         path, nbytes: where it is, and its size.
@@ -106,13 +106,13 @@ class PackedCopy:
     layout: str
 
     def check(self) -> None:
-        """Read all of it; raise RefusedCopyError if a byte differs from what was written."""
+        """Read the whole copy; raise RefusedCopyError if a byte differs from what was written."""
         with open_regular(self.path) as file:
             header = read_header(file.fileno(), self.path)
             check_pieces(file.fileno(), self.path, header, range(len(header["crc"])))
 
     def remove(self) -> None:
-        """Delete it from disk; processes that have it mapped keep it until they end."""
+        """Delete the copy from disk; processes that have it mapped keep it until they end."""
         self.path.unlink(missing_ok=True)
 
 
@@ -168,7 +168,7 @@ def pack_or_map(
 
 
 def copies(folder: Path | None = None) -> list[PackedCopy]:
-    """List every copy by name, damaged ones included."""
+    """List the packed copies in a folder, sorted by file name, damaged ones included."""
     found = []
     for path in sorted((folder or default_folder()).glob(f"*{SUFFIX}")):
         model = layout = "?"
@@ -181,7 +181,7 @@ def copies(folder: Path | None = None) -> list[PackedCopy]:
 
 
 def default_folder() -> Path:
-    """Return the default folder of copies."""
+    """Return the default folder of packed copies."""
     return user_folder("cache") / "packed"
 
 

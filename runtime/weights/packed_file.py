@@ -99,7 +99,7 @@ def read_header(descriptor: int, path: Path) -> Fields:
 
 
 def check_pieces(descriptor: int, path: Path, header: Fields, pieces: Iterable[int]) -> None:
-    """Check these pieces of the data; raise RefusedCopyError if one differs from the original."""
+    """Check the CRCs of these pieces of the data; raise RefusedCopyError if one differs."""
     for n in pieces:
         at, end = n * PIECE, min((n + 1) * PIECE, header["identity"]["nbytes"])
         data = os.pread(descriptor, end - at, header["offset"] + at)
@@ -111,7 +111,7 @@ def check_pieces(descriptor: int, path: Path, header: Fields, pieces: Iterable[i
 def write_file(
     path: Path, identity: Fields, model: str, arena: Arena, progress: Progress | None
 ) -> None:
-    """Write the used part of `arena`, made from the file `model`; `progress` gets 0 to 1.
+    """Write a packed copy: the used part of `arena`, of the file `model`; `progress` gets 0 to 1.
 
     Raises:
         ModelError: it cannot be written; nothing is left of it then.
@@ -157,6 +157,6 @@ def write_file(
 
 
 def cannot(path: Path, error: OSError) -> ModelError:
-    """Return the message for a copy at `path` that cannot be written."""
+    """Return the ModelError for a copy at `path` that cannot be written."""
     why = error.strerror or error
     return ModelError(f"cannot keep the packed copy {path}: {why}; load without keeping it")

@@ -1,8 +1,8 @@
-"""Packs weights into panels: piece by piece, by all threads, from the mapped file.
+"""Packing of weights into panels: piece by piece, by all threads, from the mapped file.
 
 A piece is so many panels that their source is some ten megabytes. When it is packed, the file's
 pages that it was read from leave this process's memory (they stay in the system's cache); those of
-the pieces that come next are asked for. So what is in memory at any time is what is packed so far
+the pieces that come next are prefetched. So what is in memory at any time is what is packed so far
 and a few pieces, and reading from the disk goes on while the threads work.
 """
 
@@ -76,13 +76,13 @@ class Source:
         )
 
     def pieces(self) -> list[Source]:
-        """Split into pieces of about PIECE bytes."""
+        """Split the source into pieces of about PIECE bytes of panels."""
         step = max(1, PIECE * self.units // max(1, len(self.panels)))
         return [self.cut(n, min(n + step, self.units)) for n in range(0, self.units, step)]
 
     @property
     def args(self) -> list[np.ndarray | int]:
-        """The arguments of the kernel, in its order."""
+        """The arguments of the kernel `pack`, in its order."""
         return [self.first, self.second, self.panels, self.row_bytes, self.step_rows,
                 self.first_rows, self.second_rows, self.blocks, self.bad]  # fmt: skip
 
@@ -127,7 +127,7 @@ def pack_all(
 
 
 def all_finite(data: np.ndarray, form: Format, blocks: int, library: Library, pool: Pool) -> bool:
-    """Return whether every float or scale of a matrix that is not packed is finite.
+    """Return whether every float or scale of a matrix in the file's layout is finite.
 
     data: uint8, its rows of `blocks` blocks.
     """
