@@ -1,4 +1,4 @@
-"""Detects answers which state that the requested thing does not exist."""
+"""Detects answers that state that the requested thing does not exist."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ABSENT = re.compile(
 def says_absent(answer: str, results: str = "") -> bool:
     """Return whether an answer itself states absence, outside quotations and file lines.
 
-    results: what was read, as the tools returned it.
+    results: the tool results so far; lines of theirs that state absence do not count.
     """
     bare = _QUOTED.sub(" ", answer)
     lines = "\n".join(_LINE.findall(results))

@@ -79,7 +79,7 @@ MOVED = {
     "results": "setup.results",
     "workspace": "setup.workspace",
 }
-"""Where attributes of an agent have moved."""
+"""Former attributes of an agent, with the paths that replace them."""
 
 _BUSY = "this agent is already running; finish or close the open stream first"
 
@@ -213,7 +213,7 @@ class Agent(Generic[Output], ProcessBound):
         self._start(trace)
 
     def _start(self, trace: str | Path | bool | None) -> None:
-        """Start a conversation with its own trace."""
+        """Start an empty conversation with its own trace."""
         self.setup.results = ToolOutputStore(
             self._result_tokens,
             lambda text: self.setup.conversation.count(text),
@@ -234,7 +234,7 @@ class Agent(Generic[Output], ProcessBound):
 
     @property
     def messages(self) -> list[Message]:
-        """Return the messages as the model has them, with notes where `compact` removed results."""
+        """Return the messages in the model's context, with notes in place of evicted results."""
         return self.setup.conversation.messages
 
     @property
@@ -352,7 +352,7 @@ class Agent(Generic[Output], ProcessBound):
             self._running = False
 
     async def run_async(self, task: str) -> RunResult[Output]:
-        """Answer a question, as `run`, in an event loop; cancelling keeps the conversation."""
+        """Answer a question as `run` does, in an event loop; cancelling keeps the conversation."""
         from .aio import last_of
 
         return result_of(await last_of(self.stream_async(task)))
@@ -418,7 +418,7 @@ class Agent(Generic[Output], ProcessBound):
     def prefill_system(self) -> int:
         """Prefill the system message and the tools; return their number of tokens.
 
-        Neither this agent nor its forks read them again. Returns 0 if there was nothing to do.
+        This agent and its forks reuse their KV cache. Returns 0 if there was nothing to do.
         """
         return 0 if self._running else self.setup.conversation.prefill_system()
 
@@ -448,7 +448,7 @@ class Agent(Generic[Output], ProcessBound):
     def compact(self) -> str:
         """Remove tool results before the last question from the context; describe which.
 
-        The tokens after the first of them are read again. The trace has what was removed.
+        The tokens after the first of them are recomputed. The trace records what was removed.
 
         Raises:
             AgentError: there is nothing to remove, a run is active, or the model runs on a server.

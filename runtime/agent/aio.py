@@ -17,8 +17,8 @@ async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -
     """Yield the items of an iterator that is built and run in its own thread.
 
     Args:
-        make: makes the iterator.
-        stop: ends its work from another thread; called when the reader leaves early.
+        make: builds the iterator.
+        stop: ends the iterator's work from another thread; called when the reader leaves early.
     """
     loop = asyncio.get_running_loop()
     ended = object()
@@ -72,7 +72,7 @@ async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -
 
 
 async def last_of(events: AsyncGenerator[T]) -> T | None:
-    """Return the last event; close the stream in any case."""
+    """Consume an event stream and return its last event; close the stream in any case."""
     last = None
     async with aclosing(events):
         async for last in events:  # noqa: B007

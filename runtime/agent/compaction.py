@@ -26,8 +26,8 @@ class Dropped:
     Attributes:
         message: its index in the conversation.
         label: the tool that it came from.
-        tokens: how long it was.
-        left: tokens of the note in its place.
+        tokens: its length.
+        left: tokens of the note that replaces it.
     """
 
     message: int
@@ -47,14 +47,14 @@ def compacted(
     missing: int | None,
     in_hand: Collection[int] = (),
 ) -> tuple[TokenLedger, list[Dropped]]:
-    """Return a ledger with tool results evicted, and the evicted results.
+    """Evict tool results, the oldest first; return the new ledger and the evicted results.
 
     Args:
-        ledger: stays as it is.
-        encode: makes tokens of the note that replaces a result.
-        before: results of messages from this one on stay.
-        missing: tokens to save; None takes out all.
-        in_hand: messages that go last.
+        ledger: the old one, unchanged.
+        encode: tokenizes the note that replaces a result.
+        before: index of the message from which on results stay.
+        missing: tokens to free; None: evict all.
+        in_hand: messages whose results are evicted last.
     """
     made = TokenLedger()
     dropped: list[Dropped] = []
@@ -78,7 +78,7 @@ def compacted(
 
 
 def files_in_hand(messages: Sequence[Message]) -> set[int]:
-    """Return the results that show the current state of files: not changed or reread since."""
+    """Return the indices of results that show files as they are: not changed or reread since."""
     last: dict[str, int] = {}
     for number, message in enumerate(messages):
         last |= dict.fromkeys(message.seen, number)
@@ -104,7 +104,7 @@ def moved(position: int, spans: Sequence[Span], dropped: Sequence[Dropped]) -> i
     Args:
         position: between two spans, as the end of a turn is.
         spans: of the old ledger.
-        dropped: what was taken out of it.
+        dropped: the evicted results.
     """
     shorter = {one.message: one.tokens - one.left for one in dropped}
     gone = {span.message for span in spans if span.end <= position and span.message in shorter}

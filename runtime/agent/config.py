@@ -24,9 +24,9 @@ ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
 
 MAX_STEPS = 25
 TURN_TOKENS = 4096
-"""Tokens that each reply may have, thinking included, where no limit of the run is given."""
+"""Maximum tokens of each reply, thinking included, for a run without a token limit."""
 BARE_STEPS, BARE_TOKENS = 8, 1024
-"""Steps and tokens of a run, for models that were trained on the bare loop."""
+"""Maximum steps and tokens of a run, for models that were trained on the bare loop."""
 OWN_FORMS = (
     "this model was trained to answer in forms of its own, not by a schema or a grammar; use a "
     "larger model for that"
@@ -39,7 +39,7 @@ class AgentConfig:
 
     max_steps: int = MAX_STEPS
     max_tokens: int | None = None
-    """Of the run; None: each reply may have `TURN_TOKENS`."""
+    """Maximum generated tokens of a run; None: each reply may have `TURN_TOKENS`."""
     context: int | None = None
     system: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class AgentConfig:
     answer_forms: bool = True
     thinking_tokens: int | None = None
     thinking_seconds: float | None = None
-    """Of each reply's thinking; None: no limit."""
+    """Maximum seconds of each reply's thinking; None: no limit."""
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_tokens", "context"):
@@ -153,7 +153,7 @@ def check_task(task: object) -> None:
 
 
 def engine_notes(config: AgentConfig, engine: Engine) -> list[str]:
-    """Return notes for the user on this model under these settings."""
+    """Return notes for the user on a model under an agent's settings."""
     formed = config.output is not None and engine.tokenizer.answer_forms is not None
     return [OWN_FORMS] * formed + sampling_notes(config, engine)
 
@@ -179,8 +179,8 @@ def sampling_notes(config: AgentConfig, engine: Engine) -> list[str]:
 def max_result_chars(context: int) -> int:
     """Return the maximum characters of a file tool's result for a context size.
 
-    Half as many characters as tokens: a few results fit even where a token is little more than a
-    character, and what is left out can be read on.
+    Half as many characters as the context has tokens: a few results fit even where a token is
+    little more than a character, and the rest of a result can be read by another call.
     """
     return min(formats.MAX_CHARS, max(1024, context // 2))
 
@@ -189,7 +189,7 @@ def max_result_tokens(context: int, given: int | None = None) -> int:
     """Return the maximum tokens of any other tool's result for a context size.
 
     Raises:
-        SettingError: what was given is no such number.
+        SettingError: `given` is not a positive whole number.
     """
     if given is None:
         return min(4096, max(256, context // 4))
@@ -200,7 +200,7 @@ def max_result_tokens(context: int, given: int | None = None) -> int:
 def flatten_tools(
     tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None,
 ) -> Iterator[ToolLike]:
-    """Yield the tools in order: from one, many, or groups such as `FileTools`."""
+    """Yield tools in order from one tool, many, or groups such as `FileTools`."""
     if tools is None:
         return
     if isinstance(tools, Tool) or callable(tools):

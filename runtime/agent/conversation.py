@@ -25,16 +25,16 @@ Position = TypeVar("Position")
 
 
 class Conversation(ABC, Generic[Position]):
-    """A conversation as one model holds it.
+    """Base class of a conversation with one model, local or on a server.
 
     Attributes:
         messages: the messages so far.
         turn: number of the last question.
-        checkpoints: where the questions begin that `undo` can take back: for the model, and in the
-            messages.
-        pending: results of the last message's calls, as far as they ran, until they are appended.
-        decision: what the next reply is held to: calls, maybe of some tools, or text, and names in
-            their arguments. A model on a server is held to neither tools nor names.
+        checkpoints: where each question begins, for `undo`: position in the model's context, and
+            index in the messages.
+        pending: results of the last message's calls that are not appended yet.
+        decision: constraint on the next reply: calls (of which tools) or text, and names in
+            arguments. On a server, tools and names are not enforced.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Conversation(ABC, Generic[Position]):
 
     @abstractmethod
     def append(self, run: RunContext, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
-        """Append the new messages.
+        """Append new messages to the model's context.
 
         Raises:
             ContextOverflowError: they do not fit; nothing has changed.
@@ -83,7 +83,7 @@ class Conversation(ABC, Generic[Position]):
 
     @abstractmethod
     def position(self) -> Position:
-        """Return the end of the conversation, for `rewind`."""
+        """Return the position of the conversation's end, for `rewind`."""
 
     @abstractmethod
     def rewind(self, position: Position) -> None:
@@ -91,14 +91,14 @@ class Conversation(ABC, Generic[Position]):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Return the settings for the trace header: ``context``, ``format`` and the like."""
+        """Return the settings of the trace header, such as ``context`` and ``format``."""
 
     def room(self) -> int:
         """Return the tokens left in the context, at least approximately."""
         return self.context - sum(self.count(one.content) for one in self.messages)
 
     def checkpoint(self) -> None:
-        """Record that a question begins here."""
+        """Record the current position as the beginning of a question, for `undo`."""
         self.checkpoints.append((self.position(), len(self.messages)))
 
     def undo(self) -> str:
@@ -118,10 +118,10 @@ class Conversation(ABC, Generic[Position]):
         return questions[0]
 
     def load_history(self, messages: Sequence[Message], turn: int = 0) -> None:
-        """Start with these messages; they are prefilled with the first new one.
+        """Start with the messages of another conversation, prefilled with the first new one.
 
         Args:
-            messages: of another conversation.
+            messages: its messages.
             turn: number of its last question.
         """
         self.messages, self.turn = list(messages), turn
@@ -129,7 +129,7 @@ class Conversation(ABC, Generic[Position]):
     def fork_from(self, other: Conversation[Position]) -> PhaseEvent | None:
         """Copy the state of another conversation of the same kind.
 
-        Returns what that cost, for the trace.
+        Returns the phase that records the cost, for the trace; None where there was none.
         """
         if other.messages:
             self.messages, self.turn = list(other.messages), other.turn
@@ -137,7 +137,7 @@ class Conversation(ABC, Generic[Position]):
             self.checkpoints = list(other.checkpoints)
 
     def prefill_system(self) -> int:
-        """Prefill the common prefix of all questions; return its number of tokens."""
+        """Prefill the prefix that all conversations share; return its number of tokens, or 0."""
         return 0
 
     def history(self) -> History:

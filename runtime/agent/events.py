@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run starts."""
+    """The event that a run starts."""
 
     run: str
-    """Its identifier, the same as in the trace."""
+    """Identifier of the run, the same as in the trace."""
     turn: int
 
 
@@ -45,35 +45,35 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """A call is about to run."""
+    """The event that a tool call is about to run."""
 
     call_id: str
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
     by: str = ""
-    """``harness``: the runtime made the call, and not the model."""
+    """``harness`` for a call that the runtime made; empty for one of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallFinished:
-    """A call has run, or was refused."""
+    """The event that a tool call has run, or was refused."""
 
     call_id: str
     name: str
     result: str
-    """The text that the model is given, errors included."""
+    """The result text that the model gets, errors included."""
     error: str | None
-    """Why it failed; None when it did not."""
+    """Why the call failed; None for success."""
     duration_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseFinished:
-    """A prefill or a decode ended."""
+    """The event that a prefill or a decode ended."""
 
     phase: PhaseEvent
     reuse: Reuse | None = None
-    """For a prefill: how much of the context was there already."""
+    """Prefix reuse of a prefill; None for a decode."""
 
 
 @dataclass(frozen=True, slots=True)

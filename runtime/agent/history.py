@@ -1,7 +1,7 @@
 """The conversation that a run continues, as recorded in a trace and saved on disk.
 
-A fork, a saved session and a branch continue earlier messages. Their traces have it whole, so
-that one file is enough to continue from any of its questions, also from those before it began.
+A fork, a saved session and a branch continue earlier messages. Their traces hold these whole,
+so one file is enough to continue from any question, also from those before it began.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class History:
     """Number of the last question."""
     messages: list[Message] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
-    """Its tokens; empty where no model of ours has read it."""
+    """Token ids of the messages; empty where no local model has read them."""
     spans: list[Span] = field(default_factory=list)
     marks: list[tuple[Mark, int]] = field(default_factory=list)
-    """Where its questions begin: in the tokens, and in the messages."""
+    """Where each question begins: position in the tokens, and index in the messages."""
 
     @classmethod
     def read(cls, event: HistoryEvent) -> History:
         """Build the history from a trace's event.
 
         Raises:
-            TraceError: it is not what this version writes.
+            TraceError: the event is not in the form that this version writes.
         """
         from pydantic import TypeAdapter, ValidationError
 
@@ -60,7 +60,7 @@ class History:
         return HistoryEvent(**fields)
 
     def steps(self) -> dict[tuple[int, int], tuple[History, list[Message]]]:
-        """Return the history before each (turn, step), and the messages fed to it."""
+        """Return the history before each (turn, step), and the messages fed at that step."""
         starts = [n for _, n in self.marks if n < len(self.messages)]
         if not starts:  # the questions were not asked one by one here
             starts = [n for n, one in enumerate(self.messages) if one.role == "user"]
@@ -80,7 +80,7 @@ class History:
         return found
 
     def _until(self, messages: int, turn: int) -> History:
-        """Return the first messages and their tokens, as far as known."""
+        """Truncate to the first `messages` messages and their tokens, as far as known."""
         marks = [(mark, n) for mark, n in self.marks if n < messages]
         at = next((mark.tokens for mark, n in self.marks if n == messages), None)
         if at is None:  # within a turn: up to the model's last message

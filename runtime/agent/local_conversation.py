@@ -60,10 +60,10 @@ class LocalConversation(Conversation[Mark]):
     """A `Conversation` on a local engine.
 
     Attributes:
-        chat: how this model is talked to.
-        required, grammar: what its replies have to be, and what holds them to it.
-        left_out: notes on tools that no grammar could be made of.
-        session, ledger: the tokens as the engine has them, and whose they are.
+        chat: the chat format of the model.
+        required, grammar: the requirement on replies, and its grammar.
+        left_out: notes on tools without a grammar.
+        session, ledger: the tokens in the engine, and their origins.
 
     Raises:
         TemplateError: the model's chat template cannot be used.
@@ -109,8 +109,10 @@ class LocalConversation(Conversation[Mark]):
         self._why = CHANGED_SESSION
 
     def _sampling(self, given: Sampling) -> tuple[Sampling, list[str]]:
-        """Return the sampling settings, with a note where a thinking model decodes greedily against
-        its makers' advice because no temperature is set.
+        """Return the effective sampling settings, and a note if they are the makers' advice.
+
+        The advice applies to a thinking model that would decode greedily against it because no
+        temperature is set.
         """
         found, engine = given.over(self.engine.sampling), self.engine
         off = self.config.options.get("enable_thinking") is False
@@ -134,7 +136,7 @@ class LocalConversation(Conversation[Mark]):
         return self.session.context
 
     def count(self, text: str) -> int:
-        """Count the tokens of a text on its own."""
+        """Count the tokens of a text encoded by itself."""
         return len(self.engine.tokenizer.encode(text))
 
     def room(self) -> int:
@@ -199,8 +201,8 @@ class LocalConversation(Conversation[Mark]):
 
         Args:
             history: the conversation.
-            why: what made that the session, which is in place already, does not hold all of its
-                tokens, for when they are recomputed.
+            why: why the session, which is set already, lacks some of its tokens; reported when
+                they are recomputed.
         """
         self.load_history(history.messages, history.turn)
         self.checkpoints = list(history.marks)
@@ -224,15 +226,14 @@ class LocalConversation(Conversation[Mark]):
     ) -> PhaseEvent | None:
         """Evict tool results from the context, the oldest first, and prefill the rest again.
 
-        Only what follows the first of them is computed. A note replaces each one, so that
-        the model knows.
+        Only tokens after the first of them are recomputed. A note replaces each one.
 
         Args:
             before: results of messages from this one on stay; None: from the last question on.
-            room: tokens that are to be free then; None takes out all.
-            run: where it is stopped, that ends the reading.
+            room: tokens to have free afterwards; None: evict all.
+            run: its cancellation ends the prefill.
 
-        Returns what it cost and took out; None when there was nothing to take out.
+        Returns the prefill's phase with the evicted results; None when nothing was evicted.
         """
         ledger, session = self.ledger, self.session
         if before is None:
@@ -262,7 +263,7 @@ class LocalConversation(Conversation[Mark]):
     def append(self, run: RunContext, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         """Prefill the new messages, and nothing else (see `Conversation.append`).
 
-        Where enabled, a context that is full, or nearly, is compacted first, with a notice.
+        Where enabled, a full or nearly full context is compacted first, with a notice.
         """
         room = min(ANSWER_ROOM, self.session.context // 8) if self.config.compact else 1
         try:
@@ -359,8 +360,8 @@ class LocalConversation(Conversation[Mark]):
         """Return why the session does not hold the conversation's prefix, or None.
 
         Args:
-            changed: where it was not even before.
-            start: where thinking was taken out.
+            changed: a mismatch from before this prefill, or None.
+            start: position at which thinking was removed, or None.
         """
         if changed is not None and (start is None or changed.position < start):
             return replace(changed, why=self._why)
@@ -373,13 +374,13 @@ class LocalConversation(Conversation[Mark]):
     def _merge_end_of_turn(
         self, shares: Sequence[tuple[Segment, list[int]]]
     ) -> tuple[Span, list[int]] | None:
-        """Strip the end of turn that the model already wrote.
+        """Strip the template's end of turn where the model already wrote one.
 
-        Where the template ends turns in another way than the model did, its way stays and the
-        model's own token goes: it was sampled last, so nothing was computed from it yet. After an
-        undo the template's way may be there already.
+        If they differ, the template's stays and the model's token is removed from the ledger: it
+        was sampled last, so nothing was computed from it yet. After an undo the template's may be
+        in the ledger already.
 
-        Returns that token and its span; None where there is none.
+        Returns the removed token with its span; None where none was removed.
         """
         ledger, tokenizer = self.ledger, self.engine.tokenizer
         ends = tokenizer.vocabulary.end_ids
@@ -445,7 +446,7 @@ class LocalConversation(Conversation[Mark]):
         return reply
 
     def _held(self) -> Requirement:
-        """Return the requirement on the next reply."""
+        """Return the requirement on the next reply, with the harness's decision applied."""
         required, decision = self.required, self.decision
         calls = decision.calls or "auto"
         if decision.tools:
@@ -494,7 +495,7 @@ class LocalConversation(Conversation[Mark]):
     def _measure(
         self, run: RunContext, phase: PhaseEvent, request: TurnRequest, ttft: float | None
     ) -> None:
-        """Add a decode to the usage and the trace."""
+        """Add a decode's cost to the usage, and its record to the trace."""
         if run.usage.ttft_s is None:
             run.usage.ttft_s = phase.ttft_s = ttft
         run.usage.decode_s += phase.wall_s
@@ -516,7 +517,7 @@ class LocalConversation(Conversation[Mark]):
             )
 
     def _cut(self, run: RunContext, result: TurnResult) -> Exception:
-        """Return why a cut turn has no answer; a cut call never runs."""
+        """Return the error of a turn that was cut before an answer; a cut call never runs."""
         if result.error is not None:
             return result.error
         if result.reason == "context":

@@ -56,14 +56,14 @@ class Run:
     """One question and the steps up to its answer.
 
     Args:
-        setup: who answers, with which tools.
-        context: the limits of the run, and where it is recorded.
+        setup: the conversation, tools and settings.
+        context: the limits of the run, and its trace.
         task: the question.
-        new: what the first step is fed, when that is not the question.
-        first: number of that step.
+        new: messages for the first step in place of the question.
+        first: number of the first step.
 
     Attributes:
-        result: how it ended; None until then.
+        result: the outcome; None until the run has ended.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Run:
         self._repaired: Counter[str] = Counter()
 
     def events(self) -> Iterator[AgentEvent]:
-        """Run, and yield the events; `result` holds the outcome afterwards."""
+        """Run the loop and yield its events; `result` holds the outcome afterwards."""
         trace, cancellation = self._context.trace, self._context.cancellation
         if not trace.events:
             trace.write(run_start(self._setup, self._task))
@@ -175,7 +175,7 @@ class Run:
         )
 
     def _generate(self) -> Generator[AgentEvent, None, tuple[Reply, list[AgentEvent]]]:
-        """Generate a reply; its text is withheld while the harness may reject it."""
+        """Generate a reply; withhold its events while the harness may reject it."""
         events: list[AgentEvent] = []
         generation = self._conversation.generate(self._context)
         if not self._setup.harness.holds:
@@ -196,7 +196,7 @@ class Run:
             generation.close()
 
     def _answer_calls(self) -> Iterator[AgentEvent]:
-        """Append results for the calls that the previous run ended on, as templates require."""
+        """Append results for pending calls of the previous run, as templates require."""
         conversation, context = self._conversation, self._context
         last = conversation.messages[-1:]
         calls = last[0].calls if last and last[0].role == "assistant" else ()
@@ -213,7 +213,7 @@ class Run:
         conversation.pending = []
 
     def _seen_by_policies(self, step: int) -> Context:
-        """Return what policies see before a step and after its reply."""
+        """Build the view of the run that policies get before a step and after its reply."""
         setup, conversation = self._setup, self._conversation
         return Context(
             question=self._task,
@@ -228,7 +228,7 @@ class Run:
         )
 
     def _look(self, looked: Sequence[Looked]) -> Generator[AgentEvent, None, list[Message]]:
-        """Emit and record calls made by the harness, as messages like the model's own."""
+        """Emit and record calls made by the harness; return them as if the model had made them."""
         if not looked:
             return []
         context, messages = self._context, list[Message]()
@@ -247,7 +247,7 @@ class Run:
         return [calling, *messages]
 
     def _tool_event(self, call: ToolCall, result: str, seconds: float, **more: Any) -> ToolEvent:
-        """Return the record of a call in this step."""
+        """Build the trace event of a call in this step."""
         return ToolEvent(
             turn=self._context.turn,
             step=self._context.usage.steps,
@@ -260,7 +260,7 @@ class Run:
         )
 
     def _shown(self, call: ToolCall, result: str) -> dict[str, str]:
-        """Return the files that a call has shown whole, which the model may overwrite."""
+        """Return the files that a call has shown in full, which the model may overwrite."""
         files, path = self._setup.files, call.arguments.get("path")
         acts = any(one.effect != "read" for one in self._setup.tools)
         if not acts or files is None or call.name != "read_file" or not isinstance(path, str):
@@ -278,7 +278,7 @@ class Run:
         return self._read_output(), "the last answer does not fit output_type"
 
     def _read_output(self) -> list[Message]:
-        """Parse the answer as the declared type; return a message where it does not fit.
+        """Parse the answer as the declared type; return a correction for the model if it fails.
 
         Raises:
             AgentError: it does not fit for the second time.
@@ -296,9 +296,9 @@ class Run:
         return []
 
     def _read_repetition(self, reply: Reply) -> list[Message]:
-        """Return the message to the model after a reply stopped for repetition.
+        """Return the message to the model after a reply that was stopped for repetition.
 
-        Nothing where it was an answer, which stays as it is.
+        Empty where the reply was an answer, which is kept.
 
         Raises:
             LimitReachedError: it was warned before, or thinks and does not answer.

@@ -1,4 +1,4 @@
-"""JSON schemas of output types, with patterns for texts that the types can parse.
+"""JSON schemas of output types, with patterns in place of string formats.
 
 What pydantic calls ``date-time`` may be a type that refuses an offset, and ``time`` is read without
 one. So patterns take the place of formats.
@@ -53,7 +53,7 @@ class OutputSchema(GenerateJsonSchema):
     """Generates the JSON schema of an output type."""
 
     def generate_inner(self, schema: Any) -> JsonSchemaValue:
-        """Generate the schema of a part."""
+        """Generate the schema of one part; replace its format by a pattern."""
         made = super().generate_inner(schema)
         if schema["type"] == "decimal" and isinstance(either := made.get("anyOf"), list):
             # The other one is any text; and no exponent beyond a float's.

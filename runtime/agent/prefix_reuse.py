@@ -1,4 +1,4 @@
-"""How much of a conversation a prefill finds in the KV cache, and why it misses the rest."""
+"""Accounting of prefix reuse: tokens of a prefill found in the KV cache, causes of misses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def common_prefix(ids: Sequence[int], tokens: Sequence[int]) -> int:
-    """Return the length of the common prefix, without the last id, which is always computed."""
+    """Return the length of the common prefix of ids and tokens, less the last id.
+
+    The last id is always computed, for its logits.
+    """
     pairs = zip(ids[:-1], tokens, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids) - 1, len(tokens)))
 
@@ -23,11 +26,11 @@ def common_prefix(ids: Sequence[int], tokens: Sequence[int]) -> int:
 def resume_points(ledger: TokenLedger, opening: int | None) -> list[int]:
     """Return the positions at which other conversations and the next turn may resume.
 
-    That is behind what all conversations of an agent begin with, and before what the model will
-    think.
+    These are the end of the prefix that all conversations of an agent share, and the position
+    before the model's thinking.
 
     Args:
-        ledger: ends with what the model answers to.
+        ledger: ends with the messages to reply to.
         opening: id of the tag with which the template opens the thinking; None where it does not.
     """
     ids = ledger.ids
@@ -53,14 +56,14 @@ def count_reuse(
     """Add the reused and the recomputed tokens of a prefill to the usage and its phase.
 
     Args:
-        usage: the sums of the run.
-        phase: the prefill; its misses are named in it.
-        ledger: the conversation, the new tokens included.
-        old: tokens that it had before.
-        reused: those of them that the session still had.
-        cached: those whose keys and values were there.
-        miss: why it had not all of them.
-        recurrent: whether layers have a state that is not kept behind every token.
+        usage: totals of the run.
+        phase: record of the prefill, which also gets the miss.
+        ledger: the conversation, new tokens included.
+        old: length of the ledger before them.
+        reused: length of the prefix that the session still held.
+        cached: tokens of it whose keys and values were cached.
+        miss: why the session did not hold all of it.
+        recurrent: whether layers have a recurrent state, which is not saved after every token.
     """
     cached += phase.shared_tokens
     usage.input_tokens += len(ledger)

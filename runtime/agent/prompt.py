@@ -17,7 +17,7 @@ WORKING_PROMPT = (
     "You work on the files in one folder. "
     "Look with the tools, do what is asked with them, then say briefly what you did."
 )
-"""For an agent whose tools do more than look."""
+"""System prompt of an agent with tools that change something."""
 
 
 def system_prompt(tools: ToolSet) -> str:
@@ -28,31 +28,31 @@ def system_prompt(tools: ToolSet) -> str:
 
 
 DENIED = "not allowed: {reason}. Do not try it again; say what you would have done."
-"""The model's message about a call that the policy denies."""
+"""Message to the model about a call that the policy denies."""
 
 TOOK_LONGER = "took longer than {seconds:g} s and was not waited for"
-"""The model's message about a call that overran its tool's own time."""
+"""Message to the model about a call that exceeded its tool's timeout."""
 
 LEFT_BY_TIMEOUT = "the time of the run, {seconds:g} s, was up before the tool had returned"
 LEFT_BY_STOP = "the run was stopped before the tool had returned"
-"""What the trace says of a call that the run did not wait for."""
+"""Trace text for a call that the run did not wait for."""
 NOT_BEGUN = "the run had ended before the tool was called"
-"""What it says of one that was allowed too late."""
+"""Trace text for a call that was allowed only after the run had ended."""
 
 REPEATS_ITSELF = (
     "That tool call repeated itself without end and was not run. "
     "Make a shorter call, or answer from what you have."
 )
-"""The model's message, once a run, when a call does nothing but repeat itself."""
+"""Message to the model, once a run, about a call that only repeats itself."""
 
 INTERRUPTED_CALL = "error: this call was interrupted and has no result"
-"""The result of a call that the run ended on, when the conversation continues."""
+"""Result of a call that had none when its run ended, for when the conversation continues."""
 
 REPEATED_CALL = (
     "error: you made this exact call before and got the same result. "
     "Answer from what you have, or try something else."
 )
-"""The model's message, once a run, when it makes an identical call a third time."""
+"""Message to the model, once a run, when it makes an identical call a third time."""
 
 
 def counted(number: int, what: str) -> str:

@@ -40,7 +40,7 @@ _CHARS = 3.5  # characters a token, where the server does not count for us
 
 @dataclass
 class _Times:
-    """When things happened, by `time.perf_counter` and by the clock."""
+    """Times of a streamed request: sent, first and last piece, and the first's wall clock."""
 
     sent: float
     first: float | None = None
@@ -52,7 +52,7 @@ class RemoteConversation(Conversation[int]):
     """A `Conversation` with a model on another server.
 
     Attributes:
-        wire: the conversation in OpenAI's format, as it is sent.
+        wire: the messages in OpenAI's format, as sent.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RemoteConversation(Conversation[int]):
         del self.wire[position:]
 
     def load_history(self, messages: Sequence[Message], turn: int = 0) -> None:
-        """Start with these messages (see `Conversation.load_history`)."""
+        """Start with the messages of another conversation (see `Conversation.load_history`)."""
         super().load_history(messages, turn)
         self.wire = []
         self._write_all(messages)
@@ -193,16 +193,16 @@ class RemoteConversation(Conversation[int]):
         return reply
 
     def _over(self, stream: StreamedReply, left: int) -> bool:
-        """Return whether a reply is so long that its server ignored the limit.
+        """Return whether a reply is so long that its server ignored the token limit.
 
-        By its letters, too: there are servers that send each in a piece of its own. And without
-        its thoughts, which some do not count.
+        The length is estimated from the text, as servers split it into pieces of any size, and
+        without thinking, which some do not count.
         """
         calls = "".join(call.arguments for call in stream.calls.values())
         return self.count(stream.answer + calls) > PATIENCE * left
 
     def _given(self) -> list[str]:
-        """Return the texts that the model may copy."""
+        """Return the texts that the model may copy: all but its own."""
         return [str(one["content"]) for one in self.wire if one["role"] != "assistant"]
 
     def _body(self, left: int) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class RemoteConversation(Conversation[int]):
         return body
 
     def _sampling(self) -> dict[str, Any]:
-        """Return the given settings; those beyond OpenAI's have llama-server's names."""
+        """Convert the sampling settings; those beyond OpenAI's get llama-server's names."""
         given = (self.config.sampling or GREEDY).given()
         for name in ("stop", "dry_sequence_breakers"):
             if name in given:
@@ -287,10 +287,10 @@ class RemoteConversation(Conversation[int]):
         return [PhaseFinished(prefill, reuse), PhaseFinished(decode)]
 
     def _phases(self, stream: StreamedReply, times: _Times) -> tuple[PhaseEvent, PhaseEvent]:
-        """Split the request into two phases, as far as the client sees.
+        """Split the request into a prefill and a decode phase, as seen by the client.
 
-        The prefill ends with the first piece that comes, so it holds the way there and back and
-        the first token; the decode is the rest.
+        The prefill ends with the first piece received, so it includes the round trip and the first
+        token; the decode is the rest.
         """
         assert times.first is not None
         prompt = _number(stream.usage, "prompt_tokens")
@@ -332,7 +332,7 @@ class RemoteConversation(Conversation[int]):
         return prefill, decode
 
     def _check_whole(self, run: RunContext, stream: StreamedReply, reply: Reply) -> None:
-        """Refuse a cut turn as an answer; a cut call never runs."""
+        """Raise an error for a cut turn, which is no answer; a cut call never runs."""
         if not stream.finish:
             what = "it ended early" if stream.pieces else "no data"
             raise EngineError(f"the stream from {self.engine.base_url} broke off: {what}")
@@ -352,7 +352,7 @@ class RemoteConversation(Conversation[int]):
         raise run.cut_error(reply)
 
     def _write(self, role: str, content: str, calls: Sequence[tuple[str, str]] = ()) -> None:
-        """Add a message to the wire; `calls` are names with JSON arguments."""
+        """Append a message to `wire`; `calls` are names with JSON arguments."""
         message: dict[str, Any] = {"role": role, "content": content}
         if calls:
             message["tool_calls"] = [
@@ -366,7 +366,7 @@ class RemoteConversation(Conversation[int]):
         self.wire.append(message)
 
     def _write_all(self, messages: Sequence[Message]) -> None:
-        """Add messages to the wire; results are matched to the calls before them."""
+        """Append messages to `wire`; match results to the calls before them."""
         results: list[Message] = []
         for message in messages:
             if message.role == "tool":
@@ -381,7 +381,7 @@ class RemoteConversation(Conversation[int]):
             self._settle(results)
 
     def _settle(self, new: Sequence[Message]) -> None:
-        """Give every call a result, in order, or the server would refuse the next request."""
+        """Append a result for every pending call, in order, as servers require."""
         if not self.wire or "tool_calls" not in self.wire[-1]:
             return
         results = [message for message in new if message.role == "tool"]
@@ -393,7 +393,7 @@ class RemoteConversation(Conversation[int]):
 def _until_whole(
     chunks: Iterator[tuple[float, dict[str, Any]]], stream: StreamedReply
 ) -> Iterator[tuple[float, dict[str, Any]]]:
-    """Yield an answer's chunks; a failure after it is complete only loses its usage."""
+    """Yield a reply's chunks; ignore a failure after `finish`, which only loses the usage."""
     try:
         yield from chunks
     except EngineError as error:
@@ -405,7 +405,7 @@ def _until_whole(
 
 
 def _call_id(message: int, number: int) -> str:
-    """Return nine letters and digits, the only id that Mistral's servers accept."""
+    """Return a call id of nine letters and digits, the only kind that Mistral's servers accept."""
     return f"call{message % 1000:03}{number % 100:02}"
 
 

@@ -23,25 +23,25 @@ NO_SOURCE = "[no source]"
 
 @dataclass
 class Usage:
-    """The cost of a run."""
+    """Cost of a run, in tokens and seconds."""
 
     steps: int = 0
     """Number of the model's replies."""
     input_tokens: int = 0
     """Tokens of the context over all steps, reused ones included."""
     cached_tokens: int = 0
-    """Those that were reused."""
+    """Context tokens that were reused from the KV cache, over all steps."""
     reread_tokens: int = 0
-    """Those that were recomputed."""
+    """Context tokens that had been computed before and were recomputed."""
     reread_s: float = 0.0
-    """What that took."""
+    """Seconds that the recomputation took."""
     miss: PrefixMismatch | None = None
-    """Why most of them were, where it is known."""
+    """The mismatch that caused the largest recomputation, where known."""
     output_tokens: int = 0
     """Sampled tokens, tool calls included."""
     decode_s: float = 0.0
     ttft_s: float | None = None
-    """Time to the first sampled token."""
+    """Seconds to the first sampled token."""
     wall_s: float = 0.0
 
     @property
@@ -57,7 +57,7 @@ class Usage:
 
 
 def footnotes(sources: Iterable[Sequence[Any]], unsupported: Iterable[str]) -> list[str]:
-    """Format the sources of an answer's facts, grouped by place, and the unsupported facts."""
+    """Format the sources of an answer's facts, grouped by location, and the unsupported facts."""
     facts: dict[str, list[str]] = {}
     for fact, path, line in sources:
         if fact != path:
@@ -74,10 +74,10 @@ class RunResult(Generic[Output]):
     """The outcome of a run, with the trace of its conversation."""
 
     answer: str
-    """What the model answered; what there was of it when a limit ended the run."""
+    """The model's answer; what there was of it when a limit ended the run."""
     status: Status
     message: str
-    """Why it ended, for a status other than ``answered``."""
+    """Why the run ended, for a status other than ``answered``."""
     turn: int
     usage: Usage
     trace: Trace
@@ -86,9 +86,9 @@ class RunResult(Generic[Output]):
     """The facts of the answer (numbers, paths, identifiers, quotations), each with the path and
     the line that carries it."""
     unsupported: tuple[str, ...] = ()
-    """The facts that no line of what was read carries together with what was asked about."""
+    """The facts that no line of the tool results has together with the question's topic."""
     found: bool = True
-    """False where the answer is that what was asked for is not there."""
+    """False where the answer states that the requested thing does not exist."""
     _output: Any = None
 
     @property

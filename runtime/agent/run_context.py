@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Progress = Callable[[int, int, float], None]
-"""Called during a long prefill with tokens done, tokens in all and tokens a second."""
+"""Callback during a long prefill: tokens done, total tokens and tokens per second."""
 
 
 class CancellationToken:
-    """Whether a run must end, because it was cancelled or its time is up.
+    """Flags that end a run: cancelled, or its time is up.
 
     Args:
-        timeout: seconds that the run may take; None for as long as it needs.
+        timeout: maximum seconds of the run; None: no limit.
 
     Attributes:
-        cancelled, expired: which of the two, set from any thread.
+        cancelled, expired: the flags, set from any thread.
     """
 
     def __init__(self, timeout: float | None = None) -> None:
@@ -105,18 +105,18 @@ class CancellationToken:
 
 
 class RunContext:
-    """The parts of a run that a `Conversation` needs.
+    """The state of one run that a `Conversation` needs: limits, usage and trace.
 
     Args:
         config: the agent's settings.
-        trace: what happens is written there.
+        trace: receives the events.
         turn: number of the question.
-        files: the folder that the tools look at: what is attached to it is told with the question.
+        files: workspace of the tools, whose attachments are recorded with the question.
         cancellation: ends the run.
         on_progress: see `Progress`.
 
     Attributes:
-        usage: what the run has cost so far.
+        usage: the cost so far.
         answer, thinking: the model's last reply.
         began: when the question was asked, by `time.perf_counter`.
     """
@@ -151,7 +151,7 @@ class RunContext:
         """Return the maximum tokens of the next reply.
 
         Raises:
-            LimitReachedError: none.
+            LimitReachedError: none are left.
         """
         limit = self._max_tokens
         if limit is None:
@@ -203,9 +203,9 @@ class RunContext:
         """Add the model's reply to the trace and the usage.
 
         Args:
-            reply: what it was.
-            content: the same as text, without the thinking.
-            tokens: how many it took, thinking included.
+            reply: the parsed reply.
+            content: its text without the thinking.
+            tokens: its length, thinking included.
         """
         self.log_message("assistant", content, reply.thinking)
         self.answer, self.thinking = reply.answer, reply.thinking
@@ -214,7 +214,7 @@ class RunContext:
     def identify(self, calls: Sequence[ToolCall], by: str = "c") -> list[ToolCall]:
         """Give each call of this step an identifier of nine letters, as Mistral requires.
 
-        by: its first letter; those of the harness have another than the model's.
+        by: first letter of the identifiers, which distinguishes the harness's from the model's.
         """
         step = f"{by}{self.turn % 10**4:04}{self.usage.steps % 100:02}"
         return [replace(c, id=c.id or f"{step}{n % 100:02}") for n, c in enumerate(calls)]

@@ -71,7 +71,7 @@ def _warn(error: OSError | TraceError) -> None:
 
 
 def _make_room(folder: Path, limit: int | None, days: float | None) -> None:
-    """Remove traces of the state folder that are too old, or exceed its size; report the latter."""
+    """Remove traces of the state folder that are too old or exceed its limit; report removals."""
     removed = retention.enforce(folder, limit, days)
     if removed.count:
         from ..hub.progress import size_text  # most runs remove nothing
@@ -87,25 +87,25 @@ def _make_room(folder: Path, limit: int | None, days: float | None) -> None:
 
 @dataclass
 class RunSetup:
-    """The parts of an agent's runs, which their header records; `Agent.reset` fills in the rest."""
+    """The components of an agent's runs; `Agent` sets those that are no arguments."""
 
     engine: Engine | RemoteEngine
     config: AgentConfig
     policy: Policy
-    """Which calls run."""
+    """The policy that allows or denies calls."""
     output: OutputType[Any] | None
     """The type of the answers; None for text."""
     files: Workspace | None
-    """The folder that the file tools look at; None without one."""
+    """Workspace of the file tools; None without one."""
     on_progress: Progress | None = None
     """Called during a long prefill."""
     conversation: Conversation[Any] = field(init=False)
     tools: ToolSet = field(init=False)
-    """What the model may call."""
+    """The tools that the model may call."""
     results: ToolOutputStore = field(init=False)
-    """What the tools return, truncated to the model's budget."""
+    """Store of tool results, truncated to the token budget."""
     harness: Harness = field(init=False)
-    """What is done around the model."""
+    """The policies around the model."""
 
     @property
     def workspace(self) -> str:
@@ -127,14 +127,14 @@ class RunSetup:
 
 
 def prepare(setup: RunSetup) -> None:
-    """Compute the slow parts of the header now, before a question waits for them."""
+    """Compute and cache the slow parts of the trace header before the first question."""
     _ = setup.engine.model.sha256
     _regime_map(setup)
     _versions()
 
 
 def run_start(setup: RunSetup, task: str) -> RunStart:
-    """Return the header of a conversation that begins with ``task``."""
+    """Build the trace header of a conversation that begins with ``task``."""
     engine, config = setup.engine, setup.config
     return start_on(
         engine,
@@ -163,7 +163,7 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
 
 
 def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
-    """Return a header with the engine's fields filled in; `given` are its other fields."""
+    """Build a trace header from the engine's fields; `given` are its other fields."""
     model, machine = engine.model, engine.machine
     loaded = None if is_remote(engine) else engine.loaded
     sizes = ("kv_bytes", "state_bytes", "experts", "experts_used")
@@ -194,10 +194,10 @@ def write_continuation(
 
     Args:
         trace: an empty one.
-        setup: the conversation is in it.
-        task: the first question from now on, where it is known.
-        parent: run of the other one.
-        step: where in it this one continues, as in "2.1", if not at its end.
+        setup: holds the conversation.
+        task: the next question, where it is known.
+        parent: run of the conversation that is continued.
+        step: step of the parent to continue from, as in "2.1"; None: its end.
     """
     start = run_start(setup, task)
     start.parent, start.parent_step = parent, step
@@ -207,7 +207,7 @@ def write_continuation(
 
 
 def _regime_map(setup: RunSetup) -> dict[str, Any]:
-    """Return the regime map; empty for a remote engine."""
+    """Return the engine's regime map; empty for a remote engine."""
     if not isinstance(setup.conversation, LocalConversation):
         return {}
     from ..engine.regime_map import regime_map

@@ -25,10 +25,10 @@ class SessionInfo:
     """A saved session.
 
     Attributes:
-        name, folder: what it is called, and where it is.
-        saved_at: when it was saved last, in seconds since 1970.
-        nbytes: of all its files.
-        workspace: the folder that it was about; empty if none, or not known.
+        name, folder: its name and its folder.
+        saved_at: time of the last save, in seconds since 1970.
+        nbytes: total size of its files.
+        workspace: folder of its file tools; empty if none, or not known.
         model: name of the model; empty if not known.
         model_path: the model's file, or the address of its server.
         questions: number of questions.
@@ -118,7 +118,7 @@ def _info(folder: Path, saved: float) -> SessionInfo:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of its files; one that is being replaced counts as 0."""
+    """Return the total bytes of a folder's files; one that is being replaced counts as 0."""
     nbytes = 0
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 VERSION = 1
 CONVERSATION = "conversation.json"
 MAX_BYTES = 16 << 30
-"""Most that the KV caches of all sessions take; those used least recently go first."""
+"""Maximum bytes of all sessions' KV caches; the least recently used are evicted first."""
 _CONVERSATION = re.compile(re.escape(CONVERSATION))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -48,31 +48,31 @@ class State(History):
 
     version: int
     model: str
-    """SHA-256 of the model."""
+    """SHA-256 of the model file."""
     told: str
-    """SHA-256 of the prompt before the first question: system message and tools."""
+    """SHA-256 of the system message, the tools and the template."""
     run: str
-    """The last run that went on with it, as in its trace."""
+    """Identifier of the last run that continued the conversation."""
     workspace: str = ""
-    """The folder that it is about; empty if none, or saved by a version without this field."""
+    """Workspace of the file tools; empty if none, or saved by a version without this field."""
     model_name: str = ""
     model_path: str = ""
     """The model's file, or the address of its server."""
     attached: dict[str, str] = field(default_factory=dict)
-    """Documents beside the folder, by name, and where each is from."""
+    """Documents attached to the workspace: name to source."""
     pending: list[Message] = field(default_factory=list)
-    """Results of the last message's calls, where the run ended before the model had read them."""
+    """Results of the last message's calls that the run ended before appending."""
 
 
 class SavedConversation(ProcessBound):
     """One saved conversation, locked by this process until it is closed.
 
     Attributes:
-        name, folder: what it is called, and where it is.
+        name, folder: its name and its folder.
     """
 
     def __init__(self, name: str, folder: Path, lock: int) -> None:
-        """Use `open_conversation` instead."""
+        """Wrap a session folder and its lock's descriptor; use `open_conversation` instead."""
         self.name, self.folder = name, folder
         self._lock = lock
 
@@ -108,7 +108,7 @@ class SavedConversation(ProcessBound):
         return [*notes, *([moved] if moved else [])]
 
     def _moved(self, workspace: str, state: State) -> str:
-        """Return a note where the agent's tools use another folder than before."""
+        """Return a note if the agent's tools use another folder than the saved one, else empty."""
         now = without_surrogates(workspace)
         if not state.workspace or now == state.workspace:
             return ""
@@ -134,7 +134,7 @@ class SavedConversation(ProcessBound):
     def _restore(
         self, agent: Agent[Any], conversation: LocalConversation, state: State
     ) -> list[str]:
-        """Restore the tokens, and as much of their KV cache as is saved."""
+        """Restore a conversation's tokens and what is saved of their KV cache; return notes."""
         began = time.perf_counter()
         made = conversation.session
         try:
@@ -215,7 +215,7 @@ class SavedConversation(ProcessBound):
             raise AgentError(f"session {self.name} was closed; open it again to {what} it")
 
     def _forget(self) -> None:
-        """Remove what was saved: the conversation has no question left."""
+        """Remove the saved files, for a conversation without a question left."""
         try:
             for path in self.folder.iterdir():
                 if path.name in (CONVERSATION, session_files.INDEX) or session_files.is_cache(path):
@@ -352,7 +352,7 @@ def held(folder: Path) -> Iterator[bool]:
 
 
 def _lock_file(folder: Path) -> int:
-    """Open the lock file of a session, made where it is missing; return its descriptor."""
+    """Open a session's lock file, creating it if missing; return its descriptor."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     return os.open(folder / "lock", flags, 0o600)
 
@@ -360,7 +360,7 @@ def _lock_file(folder: Path) -> int:
 def _take(lock: int, folder: Path) -> bool:
     """Try to lock the session through its lock file's descriptor; return whether it worked.
 
-    Without locks two processes may meet; each write is whole all the same.
+    Where the system has no locks, two processes may write; each write is atomic all the same.
     """
     if not claim(lock):
         return False
@@ -371,7 +371,7 @@ def _take(lock: int, folder: Path) -> bool:
 
 
 def _fingerprint(setup: RunSetup) -> str:
-    """Return the SHA-256 of the system message, the tools and the template."""
+    """Return the SHA-256 of the system message, the tools and the template, as saved in `State`."""
     conversation = setup.conversation
     template = conversation.chat.source if isinstance(conversation, LocalConversation) else ""
     parts = [setup.config.system, setup.tools.schemas(), template]
@@ -379,7 +379,7 @@ def _fingerprint(setup: RunSetup) -> str:
 
 
 def _with_system(messages: list[Message], system: str) -> list[Message]:
-    """Return the conversation with another system message."""
+    """Replace the system message of a conversation."""
     rest = messages[1:] if messages and messages[0].role == "system" else messages
     return [Message("system", system), *rest] if system else rest
 

@@ -17,7 +17,7 @@ from ..conversation.stop_strings import overlap
 MAX_CALLS = 64  # in one answer; a server that sends more is broken
 
 TAGS = Thinking()
-"""Around thinking at the head of the answer, from servers that do not separate it."""
+"""Tags around thinking at the start of an answer, for servers that do not separate it."""
 
 Mode = Literal["answer", "thinking"]
 
@@ -31,15 +31,15 @@ class Pending:
     id: str = ""
 
     def named(self, name: str) -> bool:
-        """Return whether it already has this name: some servers repeat it in every delta."""
+        """Return whether the call has this name already: some servers repeat it in each delta."""
         return len(name) > 1 and name == self.name
 
     def differs(self, name: object, given: object, *, free: bool = False) -> bool:
         """Return whether a named delta starts another call than this one.
 
         Args:
-            name, given: of the piece; `given` is its id.
-            free: the server does not number its calls, so that any other name is another call.
+            name, given: name and id in the delta.
+            free: whether the server does not number calls, so that another name is another call.
         """
         if given and self.id:
             return given != self.id
@@ -50,13 +50,13 @@ class Pending:
 
 @dataclass
 class StreamedReply:
-    """The reply of a server so far.
+    """Accumulated reply of a server.
 
     Attributes:
-        finish: why it ended: ``stop``, ``tool_calls``, ``length``, …; empty until then.
-        content: its answer, to be sent back: the answer, and thinking within tags.
-        usage, timings: what the server counted, where it says so.
-        thinks_as: the field in which it sends thinking, where it has one.
+        finish: finish reason: ``stop``, ``tool_calls``, ``length``, …; empty until the end.
+        content: the answer as received, tagged thinking included, to be sent back.
+        usage, timings: the server's own counts, where sent.
+        thinks_as: name of the delta field with thinking, where there is one.
     """
 
     answer: str = ""
@@ -66,9 +66,9 @@ class StreamedReply:
     finish: str = ""
     pieces: int = 0
     as_text: bool = False
-    """Whether the server passed the calls on as the text that the model wrote."""
+    """Whether the server returned calls as plain text, unparsed."""
     held: str = ""
-    """Text that may be the beginning of such a call, so that it is not shown yet."""
+    """Buffered text that may be the beginning of a call in plain text."""
     usage: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, Any] = field(default_factory=dict)
     thinks_as: str = ""
@@ -79,7 +79,7 @@ class StreamedReply:
     _last: int = 0  # place of the call that the last piece belonged to
 
     def take(self, chunk: dict[str, Any]) -> list[tuple[Mode, str]]:
-        """Add one chunk; return the text in it. Chunks of an unknown form are ignored."""
+        """Add one chunk; return its texts with their modes. Ignore chunks of an unknown form."""
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
         if isinstance(chunk.get("timings"), dict):
@@ -170,7 +170,7 @@ class StreamedReply:
             pending.arguments = json.dumps(arguments, ensure_ascii=False)
 
     def _index_of(self, index: object, name: object, given: object) -> int:
-        """Return the call that a delta belongs to; create it where it is missing."""
+        """Return the index of the call that a delta belongs to; create the call if missing."""
         free = max(self.calls, default=-1) + 1
         if not isinstance(index, int):
             # Without a number: a delta without a name continues a call that has begun.
@@ -198,7 +198,7 @@ class StreamedReply:
             self.held += rest
 
     def read_text(self) -> str:
-        """Parse calls that came as text, at the end; return text not shown yet.
+        """Parse calls in plain text once the reply has ended; return text not released yet.
 
         Only an answer that is nothing but calls counts: one that quotes a call calls nothing.
         """
@@ -216,7 +216,7 @@ class StreamedReply:
 
 
 def _first_choice(choices: object) -> dict[str, Any]:
-    """Return the requested choice at any index; empty where it is missing."""
+    """Return choice 0, wherever it is in the list; empty where it is missing."""
     for one in choices if isinstance(choices, list) else ():
         if isinstance(one, dict) and one.get("index") in (0, None):
             return one
@@ -224,7 +224,7 @@ def _first_choice(choices: object) -> dict[str, Any]:
 
 
 def _text_in(content: object) -> str:
-    """Return the text of a delta's content, which may be a list of parts."""
+    """Return the text in a delta's content, which may be a list of parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()
@@ -298,9 +298,9 @@ def _read(pending: Pending) -> ToolCall:
 def sendable(call: ToolCall) -> str:
     """Return a call's arguments as JSON that every server can parse.
 
-    They are what the model wrote, byte by byte, for the server's cache. But Python reads more than
-    JSON has: a NaN, a number too large and half of a character are errors elsewhere, from then on
-    in each request.
+    They are the model's own bytes where possible, for the server's prefix cache. But Python parses
+    more than JSON: NaN, a huge number or a lone surrogate would be an error on the server, in each
+    later request.
     """
     if call.problem:
         return "{}"
@@ -312,7 +312,7 @@ def sendable(call: ToolCall) -> str:
 
 
 def _finite(value: object) -> object:
-    """Return the value with texts in place of numbers that JSON lacks."""
+    """Replace numbers that JSON lacks by strings, recursively."""
     if isinstance(value, dict):
         return {name: _finite(one) for name, one in value.items()}
     if isinstance(value, list):

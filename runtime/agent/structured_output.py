@@ -20,7 +20,7 @@ _ASK = "Answer with JSON that fits this schema, and nothing else: "
 
 
 class OutputType(Generic[T]):
-    """A type of answers: a pydantic model, a dataclass, ``list[int]``, or a schema.
+    """Declared type of answers: a pydantic model, a dataclass, ``list[int]``, or a JSON schema.
 
     Attributes:
         schema: JSON schema of the answer.
@@ -60,15 +60,15 @@ class OutputType(Generic[T]):
         return _ASK + json.dumps(shown(self.schema), ensure_ascii=False)
 
     def added_to(self, system: str) -> str:
-        """Return a system message with the prompt appended."""
+        """Append the schema prompt to a system message."""
         return f"{system}\n\n{self.prompt}".lstrip()
 
     def removed_from(self, system: str) -> str:
-        """Return a system message, such as a recorded one, without the prompt."""
+        """Remove the schema prompt from a system message, such as a recorded one."""
         return system.removesuffix(self.prompt).removesuffix("\n\n")
 
     def read(self, text: str) -> T:
-        """Parse an answer as the type.
+        """Parse an answer as the declared type.
 
         Raises:
             ValueError: it does not fit; says where.

@@ -1,4 +1,4 @@
-"""Runs tool calls: validates them, asks the policy, and stops a model that repeats one."""
+"""Runs tool calls: validates them, applies the policy, and stops a model that repeats one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_ERROR = 300  # characters of an unexpected exception that the model sees
 SAME_CALLS = 2
-"""Times that one call may give one result; after that it is not run again."""
+"""Maximum runs of one call with one result; after them it is not run again."""
 
 
 @dataclass
@@ -31,24 +31,24 @@ class Outcome:
     """The outcome of one call."""
 
     result: str
-    """The text that the model is given."""
+    """The result text that the model gets."""
     error: str | None = None
     effect: str = ""
     decision: Decision | None = None
-    """None for a call that never got as far."""
+    """The policy's decision; None for a call that failed before it."""
     seen: dict[str, str] = field(default_factory=dict)
-    """What the conversation now knows of files: see `Message.seen`."""
+    """Files that the call showed or changed; see `Message.seen`."""
 
 
 class ToolExecutor:
     """Runs the calls of one question, as far as the policy allows.
 
     Args:
-        tools: there are no others.
-        policy: which calls may run.
-        results: keeps what is returned to its budget.
-        cancellation: a tool is not waited for beyond it.
-        seen: what the conversation knows of files: see `Message.seen`.
+        tools: those that calls may name.
+        policy: allows or denies calls.
+        results: truncates results to their budget.
+        cancellation: ends the wait for a tool.
+        seen: files that the conversation has seen; see `Message.seen`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ToolExecutor:
         self._loop_detector = LoopDetector()
 
     def saw(self, seen: Mapping[str, str]) -> None:
-        """Record files that the conversation was shown without a call."""
+        """Record files that the conversation was shown without a call of the model."""
         self._seen |= seen
 
     def run(self, call: ToolCall) -> Outcome:
@@ -133,10 +133,10 @@ class LoopDetector:
         self._warned = False
 
     def too_often(self, call: ToolCall) -> bool:
-        """Return whether the call has used up its tries; the model is warned once.
+        """Return whether a call was repeated too often to run again; the model is warned once.
 
         Raises:
-            LimitReachedError: it was warned and continues.
+            LimitReachedError: the model was warned and continues.
         """
         times, _ = self._seen.get(call.key, (0, ""))
         if times < SAME_CALLS:
@@ -151,7 +151,7 @@ class LoopDetector:
         return True
 
     def record(self, call: ToolCall, result: str) -> None:
-        """Count the call's result; a new result resets the count."""
+        """Count a call's result; a new result resets the count."""
         times, before = self._seen.get(call.key, (0, result))
         self._seen[call.key] = (times + 1 if before == result else 1, result)
 

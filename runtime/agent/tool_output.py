@@ -23,13 +23,13 @@ class ToolOutputStore:
     """The truncated tool results of one conversation.
 
     Args:
-        budget: tokens of one result.
-        count: tokens of a text.
-        messages: gives those of the conversation. One that was taken over has notes of its own, and
-            what they name must not become another result.
+        budget: maximum tokens of one result.
+        count: counts the tokens of a text.
+        messages: returns the conversation's messages, whose notes may name results already; a new
+            result must not reuse such a name.
 
     Attributes:
-        pages: whether the model has `read_result`, so that a note can name it.
+        pages: whether the model has the tool `read_result`, so that notes can name it.
     """
 
     budget: int
@@ -40,7 +40,7 @@ class ToolOutputStore:
     _made: int = field(default=0, init=False)
 
     def truncate(self, text: str) -> str:
-        """Return the text, or its beginning and a note on what was cut."""
+        """Truncate a result to the budget, with a note on what was cut."""
         if self._fits(text):
             return text
         name = ""
@@ -65,7 +65,7 @@ class ToolOutputStore:
         return f"r{self._made}"
 
     def tool(self) -> Tool:
-        """Return the tool that pages through results; notes name it from now on."""
+        """Return the tool that pages through stored results; notes name it from now on."""
         self.pages = True
         made = tool(self.read_result)
         made.self_truncates = True
@@ -98,7 +98,7 @@ class ToolOutputStore:
         return f"{text[start:end].rstrip()}\n[cut: {where}; {on}]"
 
     def _prefix_len(self, text: str) -> int:
-        """Return how many characters of the beginning fit the budget; at least one."""
+        """Return how many leading characters of a text fit the budget; at least one."""
         if self._fits(text):
             return len(text)
         fits, too_many = 1, len(text)

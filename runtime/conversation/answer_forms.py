@@ -47,30 +47,30 @@ RESULT_TAGS = ("<tool_response>", "</tool_response>")
 _CLAIM = re.compile(r'%claim (\w+) ("(?:[^"\\]|\\.)*")(?: ("(?:[^"\\]|\\.)*"))?')
 _FIELD = re.compile(r"\{(\w+)\}")
 _NEVER = r"/[^\s\S]/"
-"""The terminal that nothing is."""
+"""A terminal that matches nothing."""
 _ANY = r"/[^\n]*/"
 _PIECES = re.compile(r"\w+|\W", re.DOTALL)
-"""What a quotation cannot cut: words and numbers."""
+"""The units that a quotation never splits: a word, a number, or one other character."""
 _HIT = re.compile(r"(\S.*?):(\d+):(.*)")
 _NUMBERED = re.compile(r"(\d+)\t(.*)")
 _NAME = re.compile(r"[^\s=:\"'`,;(){}\[\]<>]+")
 _WORD_CHARACTER = re.compile(r"\w|[^\x00-\x7f]")
-"""What a value has at least one of. A range up to U+10FFFF would take 6 ms to compile."""
+"""A character that each value contains. A range up to U+10FFFF would take 6 ms to compile."""
 _OTHER_PATHS = re.compile(r"\(there are (.*)\)$")
 _PARTED = re.compile(r'["|]')
-"""What divides a line into parts, each of which may be the end of what it says."""
+"""Characters that divide a line into parts; the end of each part may end a quotation."""
 _CUT = "[cut: "
 _ERROR = "error: "
 AS_FAR = ", as far as I searched."
-"""How an answer ends that something is not there, where the tool did not see all."""
+"""Suffix of a claim of absence, where the tool's result was truncated."""
 _NAMES = 4
-"""How many words from its beginning on a line may name what it sets."""
+"""Number of words at the start of a line that may be the name of its setting."""
 _BEFORE = re.compile(r"\s*((-|export|set|env|ENV|ARG|const|let|var)\s+)*[\"'<]?")
-"""What may precede the name that a line sets; a comment is no such line."""
+"""Text that may precede the name that a line sets; a comment sign is not among it."""
 MAX_OCCURRENCES = 12
-"""How many places of a name one answer can list."""
+"""Maximum occurrences of a name that one answer lists."""
 MAX_LISTED_BYTES = 1200
-"""UTF-8 bytes of a folder's names that one answer lists; of more, it says so."""
+"""Maximum UTF-8 bytes of a folder's names in one answer; a longer list ends in `and more`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +158,16 @@ class Evidence:
     """The tool results of a conversation, as evidence for the next answer."""
 
     text: str = ""
-    """What may be quoted."""
+    """The text that an answer may quote."""
     results: Sequence[Result] = ()
-    """Those since the last question; where no tool was called, all before."""
+    """Results since the last question; all earlier ones where no tool was called since."""
     fresh: bool = False
-    """Whether they are of since the last question."""
+    """Whether `results` are from since the last question."""
 
 
 @dataclass(slots=True)
 class _Rules:
-    """Builds the grammar rules of the forms."""
+    """Builds the grammar rules of answer forms from the evidence."""
 
     evidence: Evidence
     lines: list[str] = field(default_factory=list)
@@ -206,7 +206,7 @@ class _Rules:
         return " ".join([*parts, *[_quoted(text)] * bool(text)])
 
     def _end(self, text: str) -> str:
-        """Return the terminal of `text`'s suffixes at word starts; of JSON, at any character."""
+        """Return a terminal of `text`'s suffixes from word starts; in JSON, from any character."""
         if text in self.ends:
             return self.ends[text]
         pieces, parted = _PIECES.findall(text), _PARTED.search(text)
@@ -264,7 +264,7 @@ def rules(forms: str, evidence: Evidence) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a literal of a Lark grammar."""
+    """Quote a text as a literal of a Lark grammar."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -307,8 +307,9 @@ def _settings(results: Iterable[Result]) -> list[str]:
 def _occurrences(
     rows: Mapping[int, Sequence[tuple[str, bool]]], value: Callable[[str], str]
 ) -> list[str]:
-    """Return the lists of the places of a name, in their order: all where it comes first on its
-    line, and any of the others; none where it has but one.
+    """Return expressions that list a name's occurrences in order; none for a single occurrence.
+
+    A list has every line on which the name comes first, and any of the others.
     """
     numbers = sorted(rows)[:MAX_OCCURRENCES]
     behind = ""

@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def per_object(make: Callable[[K], T]) -> Callable[[K], T]:
-    """Return `make`, cached: its value for an object is computed once, and lives as long as that.
+    """Cache the result of `make` by its argument, weakly referenced.
 
-    Others that want one meanwhile wait.
+    Each value is computed once, under a lock, and lives as long as its argument.
     """
     made: WeakKeyDictionary[K, T] = WeakKeyDictionary()
     lock = threading.Lock()
@@ -45,7 +45,7 @@ class LRUCache(Generic[T]):
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the cached value of a key, or compute and cache it.
 
-        Two threads that want the same at once may both make it; that is rare.
+        Two threads that miss the same key at once may both compute it; that is rare.
         """
         with self._lock:
             if key in self._made:

@@ -1,4 +1,4 @@
-"""Checks tool calls that were decoded without a grammar against the grammar of their tool."""
+"""Checks tool calls that were decoded without a grammar against their tools' schemas."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from .dressed_call import Head, find_head, read_call
 from .formats.toolcalls import ToolCall, Tools
 
 MAX_LEAD = 200
-"""Characters of a lead-in, which may have two lines."""
+"""Maximum characters of a lead-in before a call; it may have two lines."""
 _MAX_HEAD = 512  # characters of a line up to the arguments
 _CLOSING = re.compile(r"\s*(```|</\|?\w+\|?>|[\]}),;])")
 _CLOSING_PART = re.compile(r"`{1,2}|</?\|?\w*\|?")
@@ -43,14 +43,14 @@ _SENTENCE_END = re.compile(r"[.:!?…。：！？]\Z")
 _TEXT_ENDS = {sign: re.compile(rf"\\.|{sign}", re.DOTALL) for sign in "\"'"}
 
 Dressed: TypeAlias = "tuple[list[ToolCall], list[str]]"
-"""The calls of an answer, none where it is text; and what was left out of arguments and answer."""
+"""An answer's calls, none where it is plain text; and notes on omitted arguments and text."""
 
 
 class DressWatch:
     """Follows an answer and detects where text may begin a tool call.
 
     Args:
-        tools: OpenAI-style schemas of those there are.
+        tools: OpenAI-style schemas.
 
     Attributes:
         released: the text let through; it precedes the calls, where there are any.
@@ -112,7 +112,7 @@ class DressWatch:
         return held
 
     def found(self) -> Dressed:
-        """Return the calls and notes, if the answer ends here."""
+        """Return the parsed calls and notes, assuming that the answer ends here."""
         rest = self._held[self._at :].strip() if self._state == "after" and not self.off else "?"
         strange = any(head.name not in self._schemas for head, _, _ in self._calls)
         if not (_CLOSING_PART.fullmatch(rest) or not rest) or (strange and self.released.strip()):
@@ -150,7 +150,7 @@ class DressWatch:
         return self._begin > 0
 
     def _read_head(self) -> bool:
-        """Look for a call's head at the beginning of a line or after another call."""
+        """Match a call's head at the beginning of a line or after another call."""
         line = self._held[self._begin :].lstrip()
         found = find_head(line[:_MAX_HEAD], tuple(self._schemas))
         if not line or (found is True and len(line) <= _MAX_HEAD):
@@ -170,13 +170,13 @@ class DressWatch:
         return True
 
     def _leads(self, head: Head) -> bool:
-        """Return whether the text before it may introduce a call."""
+        """Return whether the text released so far may introduce a call with this head."""
         lead = self.released.strip()
         plain = head.python and not head.fenced and not head.tagged
         return not (_EXAMPLE.search(lead) or (plain and lead and not _SENTENCE_END.search(lead)))
 
     def _read_value(self) -> bool:
-        """Read the arguments and the end of the object around them."""
+        """Scan the arguments and the closers after them; return False where they are incomplete."""
         head, held = self._head, self._held
         assert head is not None
         while self._stack:
@@ -205,7 +205,7 @@ class DressWatch:
         return True
 
     def _read_after(self) -> bool:
-        """Read the separators that may follow a call."""
+        """Skip the separators after a call, then look for another call's head."""
         held = self._held
         while closing := _CLOSING.match(held, self._at):
             if closing[1] == "```":

@@ -50,7 +50,7 @@ CHATML = """\
 {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
 {%- endfor %}
 {{- '<|im_start|>assistant\\n' }}"""
-"""For a model file without a chat template."""
+"""The ChatML template, for a model file without a chat template."""
 
 _TOOLS = """\
 # Tools
@@ -60,7 +60,7 @@ You may call one of these functions to answer. Each line is the JSON schema of o
 
 To call a function, write nothing but its name and its arguments, in this form:
 {example}"""
-"""For a template that says nothing of tools."""
+"""Tools prompt for a template that does not render tools."""
 
 _KEEPS = {
     "preserve_thinking": True,
@@ -68,16 +68,16 @@ _KEEPS = {
     "clear_thinking": False,
     "truncate_history_thinking": False,
 }
-"""What templates call the switch for thoughts of earlier turns, and which value keeps them."""
+"""Template variables that keep the thinking of earlier turns, with the value that keeps it."""
 
 _TOOLS_IN_SYSTEM = re.compile(r"""message(?:\.tools\b|\[['"]tools['"]\])""")
-"""How Phi-4's template finds the tools: as a text in the system message."""
+"""Matches a template that reads tools from the system message as text, as Phi-4's does."""
 
 _PROBED = (
     *("form", "_mends", "_lists_tools", "_takes_calls", "_takes_system", "_nests_results"),
     "_unsafe",
 )
-"""What test renders show of a template and tools."""
+"""Attributes that test renders determine; cached by template and tools."""
 _MAX_PROBED = 16  # templates and tools that are remembered of a vocabulary
 _probed: WeakKeyDictionary[Tokenizer, dict[tuple[str, ...], dict[str, Any]]] = WeakKeyDictionary()
 
@@ -154,7 +154,7 @@ class Chat:
         return segments
 
     def extend(self, messages: Sequence[Message], new: int | None = None) -> list[Segment]:
-        """Render what follows the last assistant message: its end of turn, and newer messages.
+        """Render the text after the last assistant message: its end of turn, and newer messages.
 
         Args:
             messages: of the whole conversation.
@@ -178,7 +178,7 @@ class Chat:
     def _suffix(
         self, messages: Sequence[Message], last: int, indices: Sequence[int]
     ) -> list[Segment] | None:
-        """Render what follows message `last` as the template does for the messages at `indices`."""
+        """Render the messages at `indices`; return the segments after message `last`."""
         segments = None
         if any(messages[i].calls for i in indices) and self._shows_calls():
             rendered = self._render(messages, indices, calls=True, new=last + 1)
@@ -191,15 +191,15 @@ class Chat:
 
     @staticmethod
     def _after(segments: list[Segment], last: int) -> list[Segment] | None:
-        """Return what follows the last segment of a message, or None where it has none."""
+        """Return the segments after the last one of a message; None where it has none."""
         own = [i for i, s in enumerate(segments) if s.origin == "model" and s.message == last]
         return segments[own[-1] + 1 :] if own else None
 
     def _from_stop(self, segments: list[Segment]) -> list[Segment] | None:
-        """Return what follows calls that the model wrote, from its end of turn on.
+        """Strip the segments after a message's calls up to the end of turn, which the model wrote.
 
-        Where the template ends no turn before it continues: what follows the last call. None where
-        there is neither.
+        Without an end of turn in the template's text, strip up to the end of the last call; None
+        where there is neither.
         """
         if not segments or not segments[0].trusted:
             return None
@@ -216,11 +216,11 @@ class Chat:
     def encode(
         self, segments: Sequence[Segment], *, first: bool = False
     ) -> list[tuple[Segment, list[int]]]:
-        """Return each segment's token ids; a token across an edge belongs to where it begins.
+        """Encode segments; a token across an edge belongs to the segment in which it begins.
 
         Args:
-            segments: in order.
-            first: whether they begin the sequence, so that a BOS token may belong before them.
+            segments: consecutive ones.
+            first: whether they begin the sequence, so that BOS may be prepended.
         """
         located = self._tokenizer.locate((segment.text, segment.trusted) for segment in segments)
         shares: list[tuple[Segment, list[int]]] = [(segment, []) for segment in segments]
@@ -253,7 +253,7 @@ class Chat:
     def left_of_thought(self) -> list[int]:
         """Return the tokens that the template leaves in place of a dropped thought.
 
-        Nothing in most; a pair of tags, or the closing one, in some.
+        Most templates leave none, some a pair of tags or the closing tag.
         """
         if self.form.headers is not None:  # the answer's header is the model's own
             return []
@@ -275,7 +275,7 @@ class Chat:
         return ToolCall(name, id="c00010100")
 
     def _known(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options under the names that the template uses for them."""
+        """Rename options to the template's own variables; note those that it does not read."""
         known = dict(options)
         names = self._template.variables
         if "enable_thinking" in known and "enable_thinking" not in names:
@@ -344,7 +344,7 @@ class Chat:
 
     @property
     def mended(self) -> str:
-        """Return which template fault is corrected; empty for none, and no run is worse for it."""
+        """Describe the template fault that is corrected; empty where there is none."""
         if not self._mends:
             return ""
         return (
@@ -391,7 +391,7 @@ class Chat:
     def _answered(
         self, messages: Sequence[Message], *, calls: bool = False
     ) -> list[Segment] | None:
-        """Render what follows message 1, a result without a call; None if omitted or refused."""
+        """Return the segments after message 1; None where the template omits it or refuses."""
         try:
             return self._after(self._render(messages, calls=calls), 1)
         except TemplateError:
@@ -409,10 +409,10 @@ class Chat:
 
         Args:
             messages: of the conversation.
-            indices: of those that the template is shown; all if not given.
-            calls: whether calls of assistants are given apart.
-            new: index of the first message of which what an assistant said is to be read, not
-                only passed over; None: of none.
+            indices: messages that the template is shown; default: all.
+            calls: whether the template gets assistants' calls as `tool_calls`.
+            new: index of the first message from which on assistants' texts are rendered in full, as
+                they are not in the session yet; None: no message.
         """
         marks = Marks()
         shown = [
@@ -485,7 +485,7 @@ class Chat:
         return whole_answer(message, index, marks, form, in_parts=in_parts)
 
     def _safe(self, value: Any, marks: Marks) -> Any:
-        """Return a schema in which text that holds a control token is marked as in messages."""
+        """Replace schema texts that contain a control token by marks, as message contents are."""
         if not self._unsafe:
             return value
         if isinstance(value, str):
@@ -497,7 +497,7 @@ class Chat:
         return value
 
     def _holding_control(self, texts: set[str]) -> set[str]:
-        """Return the texts in which control tokens are written."""
+        """Return the texts that contain a control token."""
         control = self._tokenizer.control_ids
         # Usually none: a search takes a fraction of the time of encoding.
         tags = filter(None, map(self._tokenizer.vocabulary.tokens.__getitem__, control))
@@ -507,7 +507,7 @@ class Chat:
         return {text for text in texts if not control.isdisjoint(encode(text, special=True))}
 
     def _name_tools(self, segments: list[Segment]) -> list[Segment]:
-        """Give template text that describes the tools the origin ``tools``."""
+        """Set the origin ``tools`` on template text that describes the tools."""
         for tool in self.tools[:1]:
             for i, segment in enumerate(segments):
                 if segment.trusted and tool["function"]["name"] in segment.text:

@@ -29,7 +29,7 @@ _SPREAD = {
     "whitespace_pattern": _BLANK,
     "json_allowed_escapes": JSON_STYLE["json_allowed_escapes"],
 }
-"""As a model writes JSON by itself: often over several lines."""
+"""JSON style of unconstrained models: flexible whitespace, often over several lines."""
 _MORE = "MORE: /(?s:.*)/"  # a token may go on behind the call
 
 
@@ -38,7 +38,7 @@ def dress_matcher(
 ) -> LLMatcher | None:
     """Return a matcher of the rest of a call whose arguments begin with `begun`.
 
-    None where no grammar can be made for the tool, or what was begun fits none.
+    None where the tool has no grammar, or `begun` does not fit it.
 
     Args:
         tokenizer: of the model.

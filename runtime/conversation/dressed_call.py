@@ -70,15 +70,15 @@ class Head:
 
 
 Found: TypeAlias = "Head | bool"
-"""A head; else whether a text may still become one."""
+"""A head; else whether more text may complete one."""
 
 
 def find_head(line: str, names: tuple[str, ...]) -> Found:
-    """Find the head of a call at the beginning of a text.
+    """Match the head of a call at the beginning of a text.
 
     Args:
-        line: without blank space before it.
-        names: of the tools that there are.
+        line: the text, without leading blanks.
+        names: of the tools.
     """
     at, fenced, tagged = 0, False, False
     while True:
@@ -125,7 +125,10 @@ def _json_head(text: str, names: tuple[str, ...]) -> Found:
 
 
 def _may_be(value: str, key: str, whole: bool, names: tuple[str, ...]) -> bool:
-    """Return whether a text, or its beginning, names a tool; some keys need no match."""
+    """Return whether `value` may be a tool's name, or a prefix of one unless `whole`.
+
+    Under the key ``name`` any identifier may be.
+    """
     known = value in names if whole else any(one.startswith(value) for one in names)
     return known or (key == "name" and _NAME.fullmatch(value) is not None)
 
@@ -157,8 +160,8 @@ def read_call(
     Args:
         head: of the call.
         text: of the arguments.
-        schemas: of the arguments of the tools that there are, by name.
-        notes: takes what was left out.
+        schemas: of the tools' arguments, by tool name.
+        notes: receives a note on each omitted argument.
     """
     schema = schemas.get(head.name)
     known = (schema or {}).get("properties") or {}
@@ -183,7 +186,7 @@ def read_call(
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Parse the JSON object of a text, whose braces may be doubled. Raises ValueError."""
+    """Parse a JSON object whose outer braces may be doubled; raise ValueError if it is invalid."""
     try:
         return _LINES.decode(text)
     except ValueError:

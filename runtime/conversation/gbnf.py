@@ -55,7 +55,7 @@ def lark_of(grammar: str) -> str:
 
 
 def _parenthesize(node: Any, library: Any) -> None:
-    """Wrap each repetition that is itself repeated: the library prints ``(x{2})?`` as ``x{2}?``."""
+    """Parenthesize nested repetitions: the library prints ``(x{2})?`` as ``x{2}?``."""
     for child in node.children():
         if isinstance(node, library.RepetitionNode) and isinstance(child, library.RepetitionNode):
             node.node = library.SequenceNode([child])

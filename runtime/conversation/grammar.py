@@ -74,7 +74,7 @@ class Constraint(Protocol):
 
 
 class CallGrammar:
-    """The grammar of the turns of one agent.
+    """Compiled grammar of the replies of one agent: calls, answers or free text.
 
     Args:
         tokenizer: of the model.
@@ -104,24 +104,24 @@ class CallGrammar:
         self.form = FORMATS[form] if isinstance(form, str) else form
         self.tokenizer = tokenizer
         self.notes: list[str] = []
-        """What the grammar could not hold the model to."""
+        """Notes on schema parts that the grammar does not enforce."""
         thinking = thinking or thinking_of("", tokenizer)
         self._tools = list(tools) if calls != "none" else []
         self._choice: CallChoice = calls if tools else "auto"
         self._output = self._held = output
         self.unheld: list[str] = []
-        """The note on what of the output's schema it does not hold the answer to."""
+        """The note on parts of the output schema that the grammar does not enforce."""
         self._tags = tag_ids(tokenizer, (*self.form.tags, *thinking.tags))
         alone = output is None and calls == "auto" and self.form.headers is None
         self.forms = forms if alone and self.form.opening in self._tags else None
-        """The forms that answers are held to."""
+        """The forms of answers that the grammar enforces; None: no forms."""
         self._dresses = dresses
         self._lenient: list[str] = []
         self._opening_ids = frozenset(
             self._tags[o.text] for o in self.form.openings if o.text in self._tags and not o.in_call
         )
         self._letters = [o for o in self.form.openings if o.text not in self._tags or o.in_call]
-        """Openings that the matcher has to look for in the text."""
+        """Call openings without a token, which the matcher looks for in the text."""
         self.opens_thinking = self._tags.get(thinking.opening)
         self.closes_thinking = self._tags.get(thinking.closing)
         self.thinking = thinking
@@ -134,7 +134,7 @@ class CallGrammar:
 
     @property
     def name(self) -> str:
-        """Return the grammar's name in traces."""
+        """Return the name of the grammar in traces."""
         return self.form.name if self._tools or self.form.headers else "text"
 
     def constraint(self, *, thinking: bool = False, before: Sequence[int] = ()) -> TurnConstraint:
@@ -150,8 +150,9 @@ class CallGrammar:
         return TurnConstraint(self, thinking=thinking, before=before)
 
     def watches(self) -> bool:
-        """Return whether a matcher follows from the first token: for an answer, headers, or calls
-        written as letters.
+        """Return whether a matcher runs from the turn's first token on.
+
+        It does for answers of a schema, for headers and for calls that begin with letters.
         """
         letters = bool((self._tools or self._choice == "none") and self._letters)
         held = self._output is not None or self.forms or self._choice == "required"
@@ -177,10 +178,10 @@ class CallGrammar:
         return next((dress_matcher(self.tokenizer, tool, *begun) for tool in named), None)
 
     def check(self) -> None:
-        """Wait until the grammar is built.
+        """Wait until the grammar is compiled.
 
         Raises:
-            GrammarError: it cannot be.
+            GrammarError: it cannot be compiled.
         """
         if self._thread is not None:
             self._thread.join()
@@ -197,7 +198,7 @@ class CallGrammar:
         return self._prototypes[part].deep_copy()
 
     def _prepare(self) -> None:
-        """Build the matcher; during the first prefill when the vocabulary is large."""
+        """Compile the matchers; in a thread, during the first prefill, for a large vocabulary."""
         if self.tokenizer.n_vocab < _BACKGROUND:
             self._prototypes = self._compile()
             return
@@ -285,7 +286,7 @@ class CallGrammar:
         return matcher
 
     def _check_first(self, matcher: LLMatcher) -> None:
-        """Check that an answer can begin; a left-recursive `root ::= root` cannot."""
+        """Check that the grammar allows a first token, unlike a left-recursive `root ::= root`."""
         matcher.consume_tokens(matcher.compute_ff_tokens())
         matcher.compute_bitmask()
         if matcher.is_error():
@@ -300,7 +301,7 @@ class CallGrammar:
         )
 
     def _check_output(self, tables: LLTokenizer) -> None:
-        """Check that the answer's schema or forms compile on their own."""
+        """Check that the answer's schema or forms compile alone; relax a schema that does not."""
         from llguidance import LLMatcher
 
         if self.forms:
@@ -335,7 +336,7 @@ class CallGrammar:
             raise self._bad_output(problem)
 
     def _not_expressible(self, tables: LLTokenizer, part: str) -> list[str]:
-        """Return the tools whose schemas exceed what a grammar can express."""
+        """Return the names of the tools whose schemas exceed what a grammar can express."""
         from llguidance import LLMatcher
 
         names: list[str] = []
@@ -374,7 +375,7 @@ class CallGrammar:
         return self._answer(self._held, calls)
 
     def _answer(self, output: Mapping[str, Any] | str | None, calls: bool) -> str:
-        """Return the rules of a turn that is an answer of a schema, or calls."""
+        """Return the rules of a turn that is a constrained answer or calls."""
         must_call = calls and self._choice == "required"
         choices = [] if must_call else ["answer"]
         numbers = iter(range(len(self.form.openings)))
@@ -397,15 +398,15 @@ class CallGrammar:
         return "\n".join([turn, f"answer: {answer}", f"TEXT: {_TEXT}"])
 
     def _answer_rule(self, output: Mapping[str, Any] | str) -> str:
-        """Return the expression of an answer: a JSON schema, or a GBNF grammar."""
+        """Return the grammar expression of an answer: a JSON schema, or a GBNF grammar."""
         if isinstance(output, str):
             return f"%lark {{\n{lark_of(output)}\n}}"
         return json_rule(strict(output), lenient=output is not self._output)
 
     def _watch(self) -> str:
-        """Return the rules of a turn in which letters may open a call.
+        """Return the rules of a free turn in which letters may open a call.
 
-        Where thinking is marked by letters too, a turn begins anew after it.
+        Where the tags of thinking are letters too, the turn may start with a thought.
         """
         thought = ""
         if self.closes_thinking is None:
@@ -431,7 +432,7 @@ class CallGrammar:
         return "\n".join([f"start: {' | '.join(choices)}", *opened, text])
 
     def _tag(self, text: str) -> str:
-        """Return a tag as grammar: its token where there is one, else its letters."""
+        """Return the grammar expression of a tag: its token where it has one, else its letters."""
         token = self._tags.get(text)
         return json.dumps(text) if token is None else f"<[{token}]>"
 
@@ -453,7 +454,7 @@ class CallGrammar:
 
 
 class TurnConstraint:
-    """The grammar of one reply of the model: text, thinking and calls (see `Constraint`).
+    """Constraint on one reply of the model: text, thinking and calls (see `Constraint`).
 
     thinking (free) ─► text: free, or watched by a matcher of the turn ─► call: a matcher of calls
                               └─► call in another dress: a matcher of the rest of it ─► text
@@ -468,15 +469,15 @@ class TurnConstraint:
         self._matcher: LLMatcher | None = None
         self._thinking = thinking and grammar.closes_thinking is not None
         self._fresh = True
-        """Whether nothing was generated yet, so that thinking may begin."""
+        """Whether no token was generated yet, so that thinking may begin."""
         self.done = self._calling = False
         self._ahead: list[int] | None = None
-        """Tokens that are forced from here on, as far as that is known; None: not looked yet."""
+        """Tokens that the matcher forces next; None: not computed yet."""
         self._watch, self._stream = grammar.dress_watch(), grammar.tokenizer.stream()
         self._dressed = False
-        """Whether the matcher is of a call in another dress."""
+        """Whether the matcher constrains a call written as plain text (`dress_grammar`)."""
         self._tried = False
-        """Whether a matcher for the arguments that are being written was asked for."""
+        """Whether a matcher was already requested for the arguments being written."""
         if grammar.watches() and not self._thinking:
             self._matcher = grammar.matcher("turn", before)
 
@@ -495,7 +496,7 @@ class TurnConstraint:
         return None if self._watch is None else self._watch.begun()
 
     def mask(self) -> Mask | None:
-        """Return which tokens may come next (see `Constraint.mask`)."""
+        """Return the bitmask of the allowed next tokens (see `Constraint.mask`)."""
         if self._matcher is None:
             return self._grammar.free
         self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
@@ -508,8 +509,7 @@ class TurnConstraint:
     def forced(self) -> int | None:
         """Return the next token where only one is allowed, else None.
 
-        Of the ways to write forced letters as tokens that is the tokenizer's own, which is the only
-        one that `mask` allows there.
+        Forced letters are split as the tokenizer splits them, the only way that `mask` allows.
         """
         if self._matcher is None:
             return None
@@ -521,7 +521,7 @@ class TurnConstraint:
         return self._ahead[0] if self._ahead else None
 
     def allows(self, tokens: Sequence[int]) -> int:
-        """Return how many of the tokens are allowed in a row; the state is unchanged."""
+        """Return the length of the longest allowed prefix of `tokens`; the state is unchanged."""
         if self._matcher is not None:
             return self._matcher.validate_tokens(list(tokens))
         free, watch = self._grammar.free, self._watch
@@ -566,7 +566,7 @@ class TurnConstraint:
         self.done = self.done or token in self._stops
 
     def _see(self, token: int, watch: DressWatch) -> None:
-        """Update the detector of calls in free text by a token."""
+        """Feed a token to the detector of calls in free text; attach or detach its matcher."""
         grammar = self._grammar
         if token in self._stops or token == grammar.closes_thinking:
             return

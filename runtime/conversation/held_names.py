@@ -38,12 +38,12 @@ _PART = re.compile(
 
 @per_object
 def _of(tokenizer: Tokenizer) -> tuple[TokenIndex, LRUCache[NameTrie]]:
-    """Return the vocabulary's index (0.3 s for 150,000 tokens) and its recent tries."""
+    """Return a vocabulary's index (0.3 s for 150,000 tokens) and the cache of its tries, cached."""
     return TokenIndex(tokenizer), LRUCache(_MAX_TRIES)
 
 
 def _spelled(required: Requirement, kind: str, quote: bytes) -> Iterator[bytes]:
-    """Return the paths of a kind (``file``, ``folder`` or ``any``) as written between quotes."""
+    """Yield the paths of a kind (``file``, ``folder`` or ``any``) escaped as between quotes."""
     assert required.names is not None, "something is held"
     texts = [(path, True) for path in required.also]
     for path in required.names["paths"].split("\n"):
@@ -64,7 +64,7 @@ def _spelled(required: Requirement, kind: str, quote: bytes) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class _Read:
-    """How far the arguments of a call are written."""
+    """Parser state of partially written arguments."""
 
     trie: NameTrie | None = None  # of the name that is being written
     node: bytes = b""  # what there is of it
@@ -117,11 +117,11 @@ class HeldNames(Around):
         return self._ahead[0] if self._ahead else None
 
     def allows(self, tokens: Sequence[int]) -> int:
-        """Return how many of the tokens are allowed in a row; the state is unchanged."""
+        """Return the length of the longest allowed prefix of `tokens`; the state is unchanged."""
         return self.allows_names(tokens[: self._inner.allows(tokens)])
 
     def allows_names(self, tokens: Sequence[int]) -> int:
-        """Return how many of the tokens continue allowed names."""
+        """Return the length of the longest prefix of `tokens` that keeps to allowed names."""
         text = self._text
         for n, token in enumerate(tokens if text is not None else ()):
             text = (text or b"") + self._tokenizer.token_bytes(token)
@@ -150,7 +150,7 @@ class HeldNames(Around):
                     self._begin(piece.name, piece.text, raw)
 
     def _begin(self, name: str, text: str, raw: bytes) -> None:
-        """Read the beginning of a call's arguments, which may end within a character."""
+        """Start to follow a call's arguments from their first text, which may cut a character."""
         self._held = self._of_tools.get(name, {})
         begun = text.encode("utf-8", "replace")
         self._set(raw[raw.rfind(begun) :] if begun in raw else begun)
@@ -161,7 +161,7 @@ class HeldNames(Around):
         self._text, self._now = (None, _Read()) if ended else (text, read)
 
     def _read(self, text: bytes) -> _Read:
-        """Parse partial arguments, written as JSON or as Python."""
+        """Parse partial arguments in JSON or Python syntax."""
         key, word, read = "", b"", _Read()
         for part in _PART.finditer(text):
             if part[0][:1] in (b'"', b"'"):
@@ -186,7 +186,7 @@ class HeldNames(Around):
         return read
 
     def _trie(self, kind: str, quote: bytes) -> NameTrie | None:
-        """Return the trie of the names of a kind, cached; None where there are none."""
+        """Return the trie of the names of a kind, cached; None where no such name exists."""
         if (kind, quote) not in self._tries:
             (index, tries), required = _of(self._tokenizer), self._required
             self._tries[kind, quote] = tries.get(
@@ -203,7 +203,7 @@ class HeldNames(Around):
 
 
 def _allowed(mask: Mask | None, tokens: Ids) -> Ids:
-    """Return the token ids that a mask allows."""
+    """Filter token ids to those that a mask allows."""
     if mask is None:
         return tokens
     return tokens[(mask[tokens >> 5] >> (tokens & 31).astype(np.uint32)) & 1 == 1]

@@ -1,4 +1,4 @@
-"""Renders new messages through the template with only the few earlier ones that it needs.
+"""Renders new messages through the template with the few earlier ones that it needs.
 
 What follows the last answer hardly depends on messages long before it, so a long history is
 not rendered each turn, only a window of it. No template is trusted with that unseen: for each kind
@@ -21,10 +21,10 @@ Render = Callable[[Sequence[int]], "list[Segment] | None"]
 
 
 class Window:
-    """Decides which messages one template needs to see.
+    """Renders new messages with a window of the history, while the template allows it.
 
     Attributes:
-        off: why it has to see all of them; empty while it has not.
+        off: why the template needs the whole history; empty while the window suffices.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Window:
         self._check_at = 0
 
     def render(self, messages: Sequence[Message], last: int, render: Render) -> list[Segment]:
-        """Render what follows message `last`, the assistant's newest.
+        """Render the text after message `last`, the assistant's newest.
 
         Args:
             messages: of the whole conversation.
@@ -77,9 +77,9 @@ class Window:
 
 
 def window(messages: Sequence[Message], last: int) -> list[int]:
-    """Return the indices of the rendered messages: system, last turn, and new ones.
+    """Return the indices of the messages in the window: system, last turn, and new ones.
 
-    Of a turn of many steps, only its question and the last ones.
+    Of a turn of many steps, only its question and the last steps are included.
     """
     question = max((i for i in range(last) if messages[i].role == "user"), default=0)
     steps = [i for i in range(question + 1, last + 1) if messages[i].role == "assistant"][-STEPS:]
@@ -88,7 +88,7 @@ def window(messages: Sequence[Message], last: int) -> list[int]:
 
 
 def _tried(render: Render, indices: Sequence[int]) -> list[Segment] | None:
-    """Render; return None also where the template refuses, since it may count messages."""
+    """Render a window; return None where the template refuses, since it may count messages."""
     try:
         return render(indices)
     except TemplateError:

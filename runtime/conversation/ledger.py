@@ -31,11 +31,11 @@ class Span:
     end: int
     origin: str
     """``template``, ``system``, ``tools``, ``user``, ``tool_result`` or ``model``; ``dropped`` for
-    the note in the place of a result that was taken out."""
+    the note that replaces an evicted result."""
     message: int | None = None
-    """Index of the message that they are the content of."""
+    """Index of the message whose content the span is; None for the template's text."""
     label: str = ""
-    """What to call it, e.g. the tool of a result."""
+    """Name of the span's source, e.g. the tool of a result."""
 
     @property
     def tokens(self) -> int:
@@ -44,7 +44,7 @@ class Span:
 
     @property
     def field(self) -> str:
-        """Return which part of its message the span is."""
+        """Name the part of the prompt or message that the span is, for a user."""
         if self.message is None:
             return "tool schemas" if self.origin == "tools" else "template text"
         return "generated tokens" if self.origin == "model" else "content"
@@ -52,16 +52,16 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """How much of a context was reused from the KV cache."""
+    """Number of context tokens that were reused from the KV cache and that were recomputed."""
 
     reused: int
     total: int
     reread: int = 0
     """Tokens that were recomputed, mostly because thinking before them was dropped."""
     reread_s: float = 0.0
-    """What that took."""
+    """Seconds that the recomputation took."""
     miss: PrefixMismatch | None = None
-    """Where the reading began, and why."""
+    """The mismatch from which tokens were recomputed."""
 
     def __str__(self) -> str:
         text = f"reused {self.reused:,} of {self.total:,} tokens"
@@ -84,11 +84,11 @@ class PrefixMismatch:
     """The sequence's token; None when it ends there."""
     span: Span | None
     why: str = ""
-    """What made it, where that is known."""
+    """The cause of the mismatch, where it is known."""
     tokens: int = 0
-    """Tokens that were recomputed for it."""
+    """Tokens that were recomputed because of it."""
     seconds: float = 0.0
-    """What that took."""
+    """Seconds that the recomputation took."""
 
     def cost(self, tokens: int, phase: PhaseEvent) -> PrefixMismatch:
         """Return a copy with its cost: the share of the prefill spent on `tokens` old tokens."""
@@ -126,7 +126,7 @@ class PrefixMismatch:
 
 
 class TokenLedger:
-    """The tokens of one session."""
+    """The tokens of one session, in spans with their origins."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
@@ -167,9 +167,9 @@ class TokenLedger:
         self.spans = spans
 
     def cut(self, spans: Sequence[Span], left: Sequence[int] = ()) -> int:
-        """Remove spans; return where the first of them began.
+        """Remove spans and their tokens; return the position at which the first one began.
 
-        Tokens before that are where they were; those after it have moved.
+        Only tokens after that position move.
 
         Args:
             spans: of this ledger.
@@ -200,7 +200,7 @@ class TokenLedger:
     def first_difference(self, tokens: Sequence[int]) -> PrefixMismatch | None:
         """Return the first mismatch of a session's tokens with the ledger, or None.
 
-        Only then can a turn extend the session; else it has to be recomputed from there on.
+        Without one a turn can extend the session; else it is recomputed from there on.
         """
         if self.ids == tokens:
             return None

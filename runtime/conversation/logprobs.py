@@ -1,4 +1,4 @@
-"""Log-probabilities of the chosen tokens and of their likeliest alternatives."""
+"""Log-probabilities of the sampled tokens and of their most likely alternatives."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ if TYPE_CHECKING:
 class TokenLogprob:
     """A token and its log-probability.
 
-    Before any sampling setting or grammar, unless the result of those was requested.
+    Computed before sampling settings and grammar, unless `TurnRequest.sampled_probs` is set.
     """
 
     token: int
     logprob: float
     top: tuple[tuple[int, float], ...]
-    """The likeliest tokens, the first one first."""
+    """The most likely tokens and their log-probabilities, in descending order."""
 
 
 class LogprobRecorder(Around):
-    """Wraps a constraint and records the log-probability of each chosen token.
+    """Wraps a constraint and records the log-probability of each sampled token.
 
     It has no lookahead, so every token is decoded by a pass of its own; the session must not draft.
 
     Args:
-        session: that decodes.
+        session: the one that decodes.
         constraint: of the decode, if there is one.
-        top: likeliest tokens to be noted with each.
-        sampling: of the decode, where the chances to be noted are those after it and `constraint`.
+        top: number of most likely tokens to record at each position.
+        sampling: settings of the decode, to record probabilities after them and `constraint`;
+            None: record the model's own.
     """
 
     def __init__(
@@ -66,18 +67,18 @@ class LogprobRecorder(Around):
         self._noted: list[TokenLogprob] = []
 
     def advance(self, token: int) -> None:
-        """Record the sampled token, whose logits are still there, and advance."""
+        """Record the sampled token from the logits that it was drawn from, then advance."""
         if self._session.sequence.has_logits:
             self._noted.append(self._after(token) if self._sampler else self._before(token))
         super().advance(token)
 
     def take(self) -> list[TokenLogprob]:
-        """Return the records since the last call."""
+        """Return the log-probabilities recorded since the last call."""
         noted, self._noted = self._noted, []
         return noted
 
     def _after(self, token: int) -> TokenLogprob:
-        """Return the probabilities after all sampling settings."""
+        """Return a token's log-probabilities after all sampling settings and the constraint."""
         assert self._sampler is not None
         with self._session.phases.core.loaded.lock:
             mask = self.mask()
@@ -87,7 +88,7 @@ class LogprobRecorder(Around):
         return TokenLogprob(token, _log(chance), tuple(likeliest))
 
     def _before(self, token: int) -> TokenLogprob:
-        """Return the model's own probabilities."""
+        """Return a token's log-probabilities in the model's own distribution."""
         with self._session.phases.core.loaded.lock:
             logits = np.array(self._session.logits, np.float64)
         largest = logits.max()

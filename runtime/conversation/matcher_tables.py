@@ -66,7 +66,7 @@ def fresh_matcher(tokenizer: Tokenizer, lark: str) -> LLMatcher:
 
 
 class _Vocabulary:
-    """The tokenizer that llguidance expects; special tokens match by id only."""
+    """Adapter of a tokenizer to llguidance's interface; special tokens match by id only."""
 
     def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
         self._tokenizer = tokenizer
@@ -87,10 +87,10 @@ def refusal(what: str) -> Callable[[BaseException], GrammarError]:
 
 
 def first_line(text: str) -> str:
-    """Return the first line of an error of the library.
+    """Return the first line of an error text of the library.
 
     Raises:
-        KeyboardInterrupt: it is none: the library had made one of that.
+        KeyboardInterrupt: the library had turned an interrupt into this error.
     """
     if interrupt := _INTERRUPT.match(text):
         raise KeyboardInterrupt(*map(int, filter(None, interrupt.groups())))

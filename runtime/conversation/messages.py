@@ -1,4 +1,4 @@
-"""The messages of a conversation, and their form for chat templates with marks for texts."""
+"""The messages of a conversation, and their conversion for chat templates, texts as marks."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Message:
     content: str = ""
     """For an assistant: everything it generated, calls and thinking included."""
     name: str = ""
-    """Of a tool result: the tool."""
+    """Of a tool result: the name of the tool."""
     call_id: str = ""
     calls: tuple[ToolCall, ...] = ()
-    """Of an assistant: the calls that it made, which a template may want apart."""
+    """Of an assistant: its calls, for templates that take them as `tool_calls`."""
     text: str | None = None
-    """Of an assistant: its text beside the calls; its content where it is not given."""
+    """Of an assistant: its text without the calls; None: the whole content."""
     thinking: str = ""
-    """Of an assistant: what it thought before."""
+    """Of an assistant: its thinking before the text."""
     seen: dict[str, str] = field(default_factory=dict, compare=False)
     """Of a tool result: the files that it showed or changed, as `tools.seen` records them."""
     by: Literal["", "harness"] = ""
@@ -44,7 +44,7 @@ class Message:
 
     @property
     def origin(self) -> Origin:
-        """Return the origin of the content; a tool's result, by any caller, is one."""
+        """Return the origin of the content; a tool result is one even if the harness called."""
         if self.by and self.role != "tool":
             return "harness"
         return _ORIGINS[self.role]
@@ -53,7 +53,7 @@ class Message:
 def shown_to_template(
     message: Message, index: int, marks: Marks, *, calls: bool = False
 ) -> dict[str, Any]:
-    """Return a message for the template, its content a mark; `calls` includes its calls."""
+    """Convert a message for the template, its content a mark; `calls` includes its calls."""
     content = message.content
     if message.role == "assistant":
         # Already in the session: only its place matters, so something of it is always marked. With
@@ -71,7 +71,7 @@ def shown_to_template(
 
 
 def parts_of(thought: str, text: str) -> list[dict[str, str]]:
-    """Return a content of two parts, a thought and a text."""
+    """Return a message content of two parts: thinking, and text if there is any."""
     parts = [{"type": "thinking", "thinking": thought}]
     return [*parts, {"type": "text", "text": text}] if text else parts
 
@@ -79,11 +79,11 @@ def parts_of(thought: str, text: str) -> list[dict[str, str]]:
 def whole_answer(
     message: Message, index: int, marks: Marks, form: ToolFormat | None, *, in_parts: bool = False
 ) -> dict[str, Any]:
-    """Return an assistant's message for the template: text, thinking and calls.
+    """Convert an assistant's message for the template in full: text, thinking and calls.
 
     Args:
         message: of an assistant.
-        index: its number in the conversation.
+        index: its index in the conversation.
         marks: where its texts are stored.
         form: how its calls are written into the text; None for a template that writes them.
         in_parts: whether a thought is a part of its content, and has no field of its own.
@@ -116,7 +116,7 @@ def whole_answer(
 def call_shown(
     call: ToolCall, index: int, marks: Marks, origin: Origin = "model"
 ) -> dict[str, Any]:
-    """Return a call for the template, with a mark for each text in its arguments."""
+    """Convert a call for the template, with a mark for each text in its arguments."""
     name = _marked_name(call.name, index, marks, origin)
     function = {"name": name, "arguments": _marked(call.arguments, index, marks, origin)}
     return {"type": "function", "id": call.id, "function": function}
@@ -136,12 +136,12 @@ def _marked(value: Any, index: int, marks: Marks, origin: Origin) -> Any:
 
 
 def _marked_name(name: str, index: int, marks: Marks, origin: Origin) -> str:
-    """Return a name, marked only where it may hold a control token."""
+    """Return a name, as a mark only where it may contain a control token."""
     return name if _PLAIN_NAME.fullmatch(name) else marks.put(name, origin, index)
 
 
 def results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return tool results as user messages, for a template without tools.
+    """Convert tool results to user messages, for a template without tools.
 
     Results of one turn make one message: such templates want user and assistant in turns.
     """
@@ -161,7 +161,7 @@ def results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def results_in_calls(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return tool results inside the calling message, as early Gemma 4 templates need."""
+    """Move tool results into the calling message, as early Gemma 4 templates need."""
     out: list[dict[str, Any]] = []
     for message in shown:
         if message["role"] == "tool" and out and out[-1].get("tool_calls"):

@@ -27,12 +27,12 @@ _BEYOND = re.compile(rb"[\"'](?=.)", re.DOTALL)
 
 
 class TokenIndex:
-    """An index of a vocabulary by bytes, without control tokens.
+    """Index of a vocabulary's tokens by their bytes, without control tokens.
 
     Attributes:
-        ids: by their bytes.
-        beyond: by their bytes up to a quote, those that continue after it.
-        near: all of these; far: those with what stands before a value in front of the quote.
+        ids: token ids by their bytes.
+        beyond: ids of the tokens that go on after a quote, by their bytes up to it.
+        near: all ids in `beyond`; far: those of them that also contain the start of a value.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -54,7 +54,7 @@ class TokenIndex:
 
 
 class NameTrie:
-    """A trie of names in their spelling within a text.
+    """Trie of names as they are escaped in an argument's text.
 
     Args:
         index: of the vocabulary.
@@ -72,12 +72,12 @@ class NameTrie:
         return at < len(self.names) and self.names[at].startswith(node)
 
     def ends(self, node: bytes) -> bool:
-        """Return whether `node` is a whole name, or extends one."""
+        """Return whether `node` is a complete name, or begins with one."""
         at = bisect_right(self.names, node)
         return at > 0 and node.startswith(self.names[at - 1])
 
     def tokens(self, node: bytes) -> Ids:
-        """Return the tokens that continue a name, or complete one and go past it."""
+        """Return the ids of the tokens that continue a name, or complete one and go past it."""
         found = self._tokens.get(node)
         if found is None:
             ids, todo = list[int](), [b""]
@@ -97,7 +97,7 @@ class NameTrie:
         return found
 
     def _bytes(self, node: bytes) -> Iterator[bytes]:
-        """Return the bytes that may follow."""
+        """Yield the bytes with which some name continues after `node`."""
         names, at = self.names, bisect_left(self.names, node)
         while at < len(names) and names[at].startswith(node):
             byte = names[at][len(node)]
@@ -105,9 +105,9 @@ class NameTrie:
             at = bisect_left(names, node + bytes((byte + 1,)), at)
 
     def forced(self, tokenizer: Tokenizer, node: bytes, before: str) -> list[int]:
-        """Return the tokens that all matching names share next, as the tokenizer splits them.
+        """Return the next tokens that all names after `node` share, as the tokenizer splits them.
 
-        None where many names are left, or the tokenizer would have written the node otherwise.
+        Empty where many names are left, or where the tokenizer splits `node` otherwise.
 
         Args:
             tokenizer: of the vocabulary.

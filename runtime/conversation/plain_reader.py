@@ -1,4 +1,4 @@
-"""Reads a plain text completion, without turns or a template."""
+"""Parses a plain text completion, without turns or a template."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PlainReader:
-    """Reads a plain text completion, as `ReplyReader` reads a turn."""
+    """Streaming parser of a plain text completion, with the interface of `ReplyReader`."""
 
     def __init__(
         self,
@@ -24,11 +24,13 @@ class PlainReader:
         ends: frozenset[int] | None = None,
         indent: int = 0,
     ) -> None:
-        """Args:
-        tokenizer: of the model.
-        stops: texts that end the text.
-        ends: tokens that do, and are no part of it; those of the model, if not given.
-        indent: spaces that begin each line but the first; one with fewer ends the text there.
+        """Begin a completion.
+
+        Args:
+            tokenizer: of the model.
+            stops: stop texts.
+            ends: tokens that end the text and are not part of it; default: those of the model.
+            indent: minimum spaces before each line but the first; a line with fewer ends the text.
         """
         self._stream = tokenizer.stream()
         self._ends = tokenizer.stop_ids if ends is None else ends
@@ -45,17 +47,17 @@ class PlainReader:
 
     @property
     def stop_text(self) -> str | None:
-        """Return the stop text that was met, or None."""
+        """Return the stop text that ended the completion, or None."""
         return self._stops.found
 
     def push(self, token: int) -> list[tuple[str, str]]:
-        """Return the text that a token completes."""
+        """Add a token; return the text that it completes, with its mode."""
         text = self._stops.push(self._stream.push(token)) if token not in self._ends else ""
         text = self._indented(text) if self._indent else text
         return [("answer", text)] if text else []
 
     def _indented(self, text: str) -> str:
-        """Return a piece up to the first line with too little indentation."""
+        """Cut a piece of text at the first line with too little indentation."""
         for at, one in enumerate(text):
             if one == "\n" and (self._spaces < 0 or self._spaces >= self._indent):
                 self._spaces = 0

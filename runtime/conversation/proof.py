@@ -52,14 +52,14 @@ _MAX_CACHED = 64  # templates that are remembered
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How a template writes calls."""
+    """Result of `written_by`: whether and in which format a template writes calls."""
 
     calls: bool = False
-    """Whether it writes any."""
+    """Whether the template writes calls at all."""
     form: ToolFormat | None = None
-    """The format in which they are; None where that is not known."""
+    """The format of the calls; None where no known format matches."""
     mends: tuple[tuple[str, str], ...] = ()
-    """Texts of the template that show calls in another way than it writes them, and right ones."""
+    """Pairs of a text that shows calls in doubled braces, and its correction."""
 
 
 _known: LRUCache[Written] = LRUCache(_MAX_CACHED)
@@ -99,16 +99,16 @@ def _written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
 
 
 def _mends(prompt: str) -> tuple[tuple[str, str], ...]:
-    """Find where a prompt shows calls with doubled braces, and their correction.
+    """Find the calls that a prompt shows in doubled braces; pair each with its correction.
 
-    Published templates do: their text once went through a function that wants braces doubled. A
-    model that is shown ``{{"name": …}}`` writes that.
+    Published templates do: their text once was a format string. A model that is shown
+    ``{{"name": …}}`` writes that.
     """
     return tuple((one, _single(one)) for one in dict.fromkeys(_DOUBLED.findall(prompt)))
 
 
 def _single(shown: str) -> str:
-    """Return a call with its doubled braces made single: all of them, or the outer ones."""
+    """Replace doubled braces of a call by single ones: all of them, or the outer ones."""
     inner = shown[1:-1]
     return inner.replace("{{", "{").replace("}}", "}") if "{{" in inner else inner
 
@@ -116,7 +116,7 @@ def _single(shown: str) -> str:
 def _around_question(
     template: ChatTemplate, talk: list[dict[str, Any]], options: Mapping[str, Any]
 ) -> tuple[str, str | None]:
-    """Render what precedes and follows the question; None where it is refused."""
+    """Render a conversation; return the text before and after the question, None if refused."""
     try:
         text = template.render(talk, tools=[_TOOL], options=options)
     except TemplateError:
@@ -151,7 +151,7 @@ def _reads(form: ToolFormat, turn: str, prompt: Callable[[], str]) -> bool:
 
 
 def _openings(opening: CallPrefix, turn: str, prompt: Callable[[], str]) -> list[int]:
-    """Yield the indices of a call's opener in a turn."""
+    """Return the indices at which a format's opening may open a call in a turn."""
     found = [match.start() for match in re.finditer(re.escape(opening.text), turn)]
     if opening.where == "anywhere":
         return found
@@ -163,8 +163,8 @@ def taken(form: ToolFormat, rule: str, text: str, tools: Sequence[Mapping[str, A
     """Return the longest prefix of a text that a format's grammar accepts as whole calls.
 
     Args:
-        form: whose grammar.
-        rule: of it: ``calls`` or one of ``kept_0`` …
+        form: the format.
+        rule: its start rule: ``calls`` or one of ``kept_0`` …
         text: what follows the opening, tags as letters.
         tools: OpenAI-style schemas.
     """
@@ -184,14 +184,14 @@ def taken(form: ToolFormat, rule: str, text: str, tools: Sequence[Mapping[str, A
 
 @cache
 def _letters() -> LLTokenizer:
-    """Return a vocabulary of single bytes, so that grammars match whatever the tokens."""
+    """Return matcher tables of a vocabulary of single bytes, to match text without a tokenizer."""
     from llguidance import LLTokenizer, TokenizerWrapper
 
     return LLTokenizer(TokenizerWrapper(_Bytes()))
 
 
 class _Bytes:
-    """The tokenizer that llguidance expects."""
+    """Byte-level tokenizer with the interface that llguidance expects."""
 
     bos_token_id = None
     eos_token_id = 256

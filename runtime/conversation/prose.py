@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from .grammar import Mask
 
 _CODE = (b"{", b"[", b"`", b"<")
-"""What calls begin with in plain text, also in a fence."""
+"""Characters with which a call in plain text begins, also in a fence."""
 
 
 class Prose(Around):
     """Masks tokens that may open a call, for the first token of a reply only.
 
-    A reply that is an answer may quote code; one that begins with it is mostly a call that no
-    grammar could hold the model to.
+    An answer may quote code; a reply that begins with code is mostly a call that no grammar
+    constrained.
     """
 
     def __init__(self, constraint: Constraint | None, tokenizer: Tokenizer) -> None:
@@ -46,7 +46,7 @@ class Prose(Around):
 
 @per_object
 def _words_of(tokenizer: Tokenizer) -> Mask:
-    """Return the tokens that do not begin as code does, leading blanks ignored."""
+    """Return the mask of tokens that do not begin as code does, leading blanks ignored."""
     allowed = np.zeros(-(-tokenizer.n_vocab // 32) * 32, np.uint8)
     raw = tokenizer.token_bytes
     allowed[: tokenizer.n_vocab] = [

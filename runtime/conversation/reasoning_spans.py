@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from .messages import Message
 
 THOUGHT = "thinking"
-"""Label of the tokens that are what a model thought, with the tags around it."""
+"""Ledger label of thinking tokens, tags included."""
 NEAR = 8  # tokens before an answer in which the template's own opening tag is looked for
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A position in a conversation."""
+    """A position in a conversation's tokens that survives removals of thinking."""
 
     tokens: int
     cuts: int = 0
-    """How often thinking had been taken out by then."""
+    """Number of removals of thinking before the mark was made."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Cut:
 
     spans: list[Span]
     left: int = 0
-    """Tokens that the template leaves in the place of each message's thought."""
+    """Number of tokens that the template leaves in place of each message's thought."""
 
     def moved(self, at: int) -> int:
-        """Return where a position is after the removal."""
+        """Map a position before the removal to the one after it."""
         before = [span for span in self.spans if span.start < at]
         left = self.left * len({span.message for span in before})
         return at + left - sum(min(span.end, at) - span.start for span in before)
@@ -49,7 +49,7 @@ class Thoughts:
     """The thinking spans in one ledger.
 
     Attributes:
-        cuts: what was taken out so far.
+        cuts: the removals so far, in order.
     """
 
     def __init__(self, ledger: TokenLedger) -> None:
@@ -71,11 +71,11 @@ class Thoughts:
     def label(
         self, before: int, thought: Sequence[int], message: int, opened: bool, opening: int | None
     ) -> None:
-        """Label the tokens of the model's thinking.
+        """Label the tokens of the model's thinking in the ledger.
 
         Args:
-            before: where the model's tokens begin.
-            thought: which of them were thinking, by number.
+            before: position of the model's first token.
+            thought: indices of the thinking tokens, from there.
             message: index of the model's message.
             opened: whether the template has opened the thinking, so that its tag belongs to it.
             opening: the id of that tag; without one it cannot be found, and nothing is labeled.
@@ -92,7 +92,7 @@ class Thoughts:
             self._ledger.relabel(before + first, before + end, message=message, label=THOUGHT)
 
     def drop(self, messages: Sequence[Message], chat: Chat) -> int | None:
-        """Remove the thinking that the template omits; return where it began, or None.
+        """Remove the thinking that the template omits; return its first position, or None.
 
         Args:
             messages: of the conversation, the new ones included.

@@ -16,9 +16,9 @@ class Thinking:
     opening: str = "<think>"
     closing: str = "</think>"
     around: tuple[str, str] | None = None
-    """Tags around the answer that follows, which are no part of it."""
+    """Tags around the answer, which are not part of its text."""
     title: str = ""
-    """The text between the opening tag and the thought, which is no part of it."""
+    """Text between the opening tag and the thought, which is not part of the thought."""
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -26,12 +26,12 @@ class Thinking:
         return (self.opening, self.closing, *(self.around or ()))
 
     def opened_by(self, text: str) -> bool:
-        """Return whether a text ends with the opening tag."""
+        """Return whether a prompt ends with the opening tag."""
         return text.rstrip().endswith((self.opening, self.opening + self.title))
 
 
 NO_THINKING = Thinking("", "")
-"""Of a completion: nothing in it is a thought."""
+"""Value for a reply without thinking, such as a completion."""
 
 KNOWN = (
     Thinking("<think>", "</think>", ("<response>", "</response>")),

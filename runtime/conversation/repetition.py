@@ -29,7 +29,7 @@ class Repetition:
     """Measures the repetition that a token sequence ends in.
 
     Attributes:
-        length: tokens of it, the first time that they were written included; 0 where there is none.
+        length: tokens of the repetition, its first occurrence included; 0 where there is none.
     """
 
     def __init__(self) -> None:
@@ -71,11 +71,11 @@ class RepetitionStop:
     """Decides when a repeating reply must stop.
 
     Args:
-        decode: the text of some tokens.
-        context: gives the texts that the model has been given, when they are needed.
+        decode: converts tokens to text.
+        context: returns the texts that the model may copy; called only when needed.
 
     Attributes:
-        length: tokens of the repetition that ended it; 0 where none did.
+        length: tokens of the repetition that ended the reply; 0 where none did.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class RepetitionStop:
         return True
 
     def _copied(self, text: str) -> bool:
-        """Return whether the context holds the text, plain or as escaped in a copy."""
+        """Return whether the context contains the text, plain or escaped as JSON."""
         if self._forms is None:
             texts = self._context()
             plain = ["\0".join(texts), "\0".join(without_numbers(one) for one in texts)]
@@ -112,10 +112,10 @@ class RepetitionStop:
 
 
 class Words:
-    """Splits text into numbered words, where a server sends no tokens.
+    """Splits streamed text into numbered words, in place of tokens, which servers do not send.
 
     Attributes:
-        texts: by number, as `push` counts them.
+        texts: the words, by number.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Words:
         self._held = ""
 
     def push(self, text: str) -> list[int]:
-        """Return the numbers of the words that end in this piece of text."""
+        """Add a piece of text; return the numbers of the words that it completes."""
         words = _WORDS.findall(self._held + text)
         self._held = words.pop() if words else ""  # it may continue
         for word in words:

@@ -31,36 +31,36 @@ class Reply:
     """The parsed reply of one turn."""
 
     answer: str = ""
-    """Text outside of thinking and calls, without the blank space around it."""
+    """Text outside thinking and calls, without surrounding whitespace."""
     thinking: str = ""
     calls: list[ToolCall] = field(default_factory=list)
     cut_call: str | None = None
-    """Text of a call that never ended: it must not run."""
+    """Text of an incomplete call, which must not run; None if there is none."""
     repeated: int = 0
-    """Tokens of the repetition that it was ended for; 0 where it was not."""
+    """Tokens of the repetition that ended the reply; 0 where none did."""
     repaired: bool = False
     """Whether the calls were written as plain text (see `call_dress`); then the answer
     is the text before them."""
     notes: list[str] = field(default_factory=list)
-    """What was left out where calls were read from plain text."""
+    """Notes on what was dropped from calls that were parsed from plain text."""
     broken: list[str] = field(default_factory=list)
     """Why calls could not be read; empty whenever the grammar held."""
 
 
 class ReplyReader:
-    """Parses one turn of the model.
+    """Streaming parser of one turn of the model.
 
     Args:
         tokenizer: of the model.
-        form: how it writes tool calls.
-        thinking: whether the template has opened its thinking already.
-        tools: OpenAI-style schemas of the tools there are. With them, calls that are in an answer
-            as text are calls: what may still become one is held back.
-        tags: where thinking begins and ends; what the vocabulary has tokens for by default.
-        stops: texts that end the answer, and are no part of it.
+        form: the tool-call format.
+        thinking: whether the template has opened the thinking already.
+        tools: OpenAI-style schemas. With them, calls that an answer holds as plain text are parsed,
+            and text that may still become one is buffered.
+        tags: tags around thinking; default: those in the vocabulary.
+        stops: stop texts, which are not part of the answer.
 
     Attributes:
-        rest: what `finish` found that no `push` had given; of calls in plain text their letters.
+        rest: pieces that `finish` released, calls in plain text as written.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class ReplyReader:
         self._thinks = False  # whether the message that is being read is a thought
 
     def begin_after(self, tokens: Sequence[int], stops: Sequence[str]) -> None:
-        """Read the tokens of a prefilled turn, without reporting them.
+        """Consume the tokens of a prefilled turn without reporting their text.
 
         Args:
             tokens: in order.
@@ -134,7 +134,7 @@ class ReplyReader:
         self._stop_texts = StopTexts(stops)
 
     def push(self, token: int) -> list[tuple[Mode, str]]:
-        """Return the texts that a sampled token completes, each with its mode."""
+        """Add a sampled token; return the texts that it completes, each with its mode."""
         was = self._mode
         pieces = self._push(token)
         self._mark(token, was, pieces)
@@ -143,12 +143,12 @@ class ReplyReader:
 
     @property
     def stopped(self) -> bool:
-        """Return whether a stop text was met."""
+        """Return whether a stop text ended the answer."""
         return self._stop_texts.found is not None
 
     @property
     def stop_text(self) -> str | None:
-        """Return the stop text that was met, or None."""
+        """Return the stop text that ended the answer, or None."""
         return self._stop_texts.found
 
     @property
@@ -157,7 +157,7 @@ class ReplyReader:
         return self._reply.calls
 
     def _shown_now(self, pieces: list[tuple[Mode, str]]) -> list[tuple[Mode, str]]:
-        """Return the texts to report now: none of an answer that may still be a call."""
+        """Filter texts to those to report now; answer text that may become a call is buffered."""
         watch = self._watch
         if watch is None or watch.off:
             return pieces
@@ -176,9 +176,9 @@ class ReplyReader:
         return [] if watch is None or watch.fresh else [("answer", watch.let_go())]
 
     def call_pieces(self) -> list[CallPiece]:
-        """Return the call deltas since the last time, unfinished calls included.
+        """Return the call deltas since the last call of this method, unfinished calls included.
 
-        Nothing, where the format does not write arguments as JSON.
+        Empty where the format does not write arguments as JSON.
         """
         if self._form.call_head is None:
             return []
@@ -225,14 +225,14 @@ class ReplyReader:
             self._thought += [self._count] * (not self._tokenizer.decode([token]).strip())
 
     def _mark_message(self, headers: Headers) -> None:
-        """Detect that a message ended with this token, and the next header."""
+        """Record the tokens of a thinking message once the header of the next one begins."""
         if self._mode == "header" and self._header.endswith(headers.start + headers.role):
             if self._thinks:
                 self._thought += range(self._part, self._count + 1)
             self._part, self._thinks, self._header = self._count + 1, False, ""
 
     def finish(self) -> Reply:
-        """Return the whole reply, after the last token."""
+        """Flush all buffers and return the whole reply, after the last token."""
         self.rest = self._shown_now(self._read(self._stream.flush(), ends=True))
         cut = not self._ended and not self.stopped
         reply, watch = self._reply, self._watch
@@ -279,7 +279,7 @@ class ReplyReader:
         return self._read(text) if self._text_tags or self._text_openings else self._take(text)
 
     def _read(self, text: str, *, ends: bool = False) -> list[tuple[Mode, str]]:
-        """Read a text in which tags may be spelled as letters."""
+        """Parse a text in which tags may be spelled as letters."""
         pieces: list[tuple[Mode, str]] = []
         text = self._held + text
         self._held = ""
@@ -296,12 +296,12 @@ class ReplyReader:
         return pieces + self._take(text, ends=ends)
 
     def _sought(self) -> list[str]:
-        """Return the tags and openings that may occur from here on."""
+        """Return the textual tags and call openings that may occur next."""
         tags = [tag for tag in self._text_tags if self._counts(tag)]
         return tags + ([o.text for o in self._text_openings] if self._mode == "answer" else [])
 
     def _next(self, text: str) -> tuple[int, str | CallPrefix] | None:
-        """Return the first tag or opening in a text, and its index."""
+        """Return the index of the first tag or call opening in a text, and the tag itself."""
         hits: list[tuple[int, str | CallPrefix]] = []
         for tag in self._text_tags:
             at = text.find(tag) if self._counts(tag) else -1
@@ -319,7 +319,7 @@ class ReplyReader:
         return self._mode == "call" and self._form.within_text(read + text)
 
     def _find(self, opening: CallPrefix, text: str) -> int | None:
-        """Return the index of an opening where it is allowed."""
+        """Return the first index in a text at which an opening counts, or None."""
         at = text.find(opening.text)
         while at >= 0:
             before = self._line + text[:at]
@@ -339,7 +339,7 @@ class ReplyReader:
         return tag != self._form.closing
 
     def _take(self, text: str, *, ends: bool = False) -> list[tuple[Mode, str]]:
-        """Read a text without tags; `ends` closes the current part."""
+        """Add a text without tags to the current part; `ends` closes the part."""
         mode = self._mode
         if mode == "header":
             self._header += text
@@ -408,7 +408,7 @@ class ReplyReader:
         self._blank = "\n\n" if self._mode in self._begun else ""
 
     def _may_call(self) -> bool:
-        """Return whether the partial call still names a tool."""
+        """Return whether the name in the partial call is still a prefix of a tool's name."""
         if self._bare is None or not self._names or not self._bare.text.endswith('"'):
             return True
         name = "".join(self._texts["call"])[len(self._bare.text) :]
@@ -422,7 +422,7 @@ class ReplyReader:
         return self._take(body, ends=self._ended)
 
     def _parse(self, body: str) -> bool:
-        """Parse the calls of a body; return False where it is answer text."""
+        """Parse the calls of a body; return False where the body is answer text."""
         try:
             calls = self._form.parse(body, self._tools)
         except ValueError as error:

@@ -30,31 +30,31 @@ _NAMED = ("tools", "output", "names")  # fields that a recipe names by digest
 
 @dataclass(frozen=True)
 class Requirement:
-    """The constraint on a reply; by default a free text."""
+    """The constraint on a reply; default: free text."""
 
     format: str = ""
-    """Name of the format of its calls; empty for a completion, which has no turns."""
+    """Name of the tool-call format; empty for a completion, which has no turns."""
     tools: Sequence[Mapping[str, Any]] = ()
-    """OpenAI-style schemas."""
+    """OpenAI-style schemas of the tools."""
     calls: CallChoice = "auto"
-    """Whether it may be calls, must be, or must not be."""
+    """Whether the reply may be calls (``auto``), must be (``required``) or must not (``none``)."""
     one_call: bool = False
-    """Whether there may be one call at most."""
+    """Whether the reply has at most one call."""
     output: Mapping[str, Any] | str | None = None
-    """JSON schema or GBNF grammar of its text."""
+    """JSON schema or GBNF grammar of the answer."""
     thinking: Thinking = NO_THINKING
     """Tags around the model's thinking; `NO_THINKING` where it may not think."""
     answer_forms: bool = False
-    """Whether its text has one of the forms that the model's file declares."""
+    """Whether the answer is held to the forms that the model's file declares."""
     prose: bool = False
-    """Whether its text may not begin as a call in plain text does; see `prose`."""
+    """Whether the answer must not begin as a call in plain text does; see `prose`."""
     dresses: bool = False
-    """Whether calls that it writes as text are held to their tools, from the arguments on."""
+    """Whether the arguments of calls written as plain text are held to the tools' schemas."""
     names: Mapping[str, Any] | None = None
-    """What arguments of its calls may name, see `held_names`: ``arguments``, by tool and name which
-    and of what kind (``file``, ``folder``, ``any``), and ``paths``."""
+    """Path constraint on call arguments, see `held_names`: ``arguments`` maps tool and argument to
+    a kind (``file``, ``folder``, ``any``); ``paths`` are the existing ones."""
     also: Sequence[str] = ()
-    """Further paths that they may name, which need not be there."""
+    """Further paths that arguments may name, which need not exist."""
 
     @property
     def form(self) -> ToolFormat:
@@ -121,7 +121,7 @@ def _grammars(tokenizer: Tokenizer) -> LRUCache[CallGrammar]:
 def grammar_of(tokenizer: Tokenizer, required: Requirement) -> CallGrammar:
     """Return the grammar of a requirement, cached; thread-safe.
 
-    The names that arguments are held to are no part of it.
+    The grammar leaves out the paths of `names` and `also`; `HeldNames` enforces those.
 
     Raises:
         GrammarError: none can be made of a schema; names the tool.

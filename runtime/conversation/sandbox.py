@@ -76,14 +76,14 @@ _NO_LOOK_INSIDE = _words(
     "batch count d default first items last length list map reject rejectattr reverse select "
     "selectattr slice"
 )
-"""Filters that do not read what their items hold; all others are charged for it."""
+"""Filters that do not read into their items; all others are charged for the items' contents."""
 _KEYED = _words("dictsort groupby max min sort unique")
-"""Filters that call a function of Python's for each item."""
+"""Filters that call a Python function per item."""
 _BY_ATTRIBUTE = _words("groupby map max min rejectattr selectattr sort sum unique")
-"""Filters that go from each item to one of its parts, by names with dots between them."""
+"""Filters that look up an attribute of each item by a dotted path."""
 MAX_STEPS_DOWN = 16  # dots in the name of such a part
 _ONE_BY_ONE = _words("strip lstrip rstrip rfind rindex rsplit rpartition trim")
-"""Searches that take as long as text times argument; Python's others do not."""
+"""String methods whose time is the product of text and argument lengths."""
 _ESCAPED = 5  # characters that one becomes at most
 _LONG_NUMBER = re.compile(r"\d{3}|\*")  # a width in a format: '%9999999d' fills the memory
 _PADDING = _words("center ljust rjust zfill")
@@ -95,11 +95,11 @@ _PASSING = (Iterator, KeysView, ValuesView, ItemsView)
 
 
 class OutOfStepsError(TemplateRuntimeError):
-    """The template exceeded its step budget, or made a value that is too large."""
+    """Error of a template that exceeds its step budget or makes too large a value."""
 
 
 class RefusalError(TemplateRuntimeError):
-    """The template called raise_exception."""
+    """Error of a template that calls ``raise_exception``."""
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -155,13 +155,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
             raise OutOfStepsError(f"it renders more than {MAX_TEXT:,} characters")
 
     def charge(self, value: Any) -> Any:
-        """Charge for reading a value with its items; return it with a known size."""
+        """Charge for reading a value and its items; return the value, iterators made lists."""
         value = _solid(value)
         self.pay(1 + _size(value) // _CHARS_A_STEP)
         return value
 
     def charge_copy(self, value: Any) -> Any:
-        """Charge for a shallow copy of a text or list; return it."""
+        """Charge for a shallow copy of a text or list; return the value."""
         self.pay(1 + _count(value) // (_CHARS_A_STEP if isinstance(value, str) else _ITEMS_A_STEP))
         return value
 
@@ -186,7 +186,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _tokenize(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
     ) -> TokenStream:
-        """Refuse a template of too many words as the parser reaches them."""
+        """Tokenize a template; refuse one with more than `MAX_WORDS` tokens."""
         words = _up_to(self.lexer.tokeniter(source, name, filename, state), MAX_WORDS)
         return TokenStream(self.lexer.wrap(words, name, filename), name, filename)
 
@@ -200,7 +200,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super()._generate(Metered().visit(source), *args, **kwargs)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
-        """Raise on access to Python's internals, instead of an empty text."""
+        """Raise on access to Python's internals, where Jinja would render an empty text."""
         raise SecurityError(f"it reaches for {attribute!r} of a {type(obj).__name__}")
 
     def wrap_str_format(self, value: Any) -> _Format | None:
@@ -211,7 +211,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return _Format(self, value.__self__, name) if name in ("format", "format_map") else None
 
     def is_safe_callable(self, obj: Any) -> bool:
-        """Allow macros, the loop, the functions above, and listed methods of plain data."""
+        """Allow only macros, the loop, the sandbox's functions, and listed methods of data."""
         if isinstance(obj, Macro | LoopContext | _Format):
             return True
         if isinstance(obj, BuiltinMethodType):
@@ -263,7 +263,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @pass_context
     def _finalize(self, context: Context, value: Any) -> Any:
-        """Charge for a value that is output, in the text or in a block."""
+        """Charge for a value that is output, in the text or in a block; return the value."""
         value = _solid(value)
         size = _size(value)
         self.pay(1 + size // _CHARS_A_STEP, text=size)
@@ -311,7 +311,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return metered
 
     def _expect(self, name: str, text: str, args: Iterable[Any]) -> None:
-        """Refuse a text method or filter whose result would be too slow or too long."""
+        """Refuse a text method or filter whose result would be too long; charge for a slow one."""
         args = list(args)
         _expect_text(_grown(name, text, args))
         if name in _ONE_BY_ONE:
@@ -319,7 +319,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.pay(len(text) * longest // _COMPARISONS_A_STEP)
 
     def _bounded(self, value: Any) -> Any:
-        """Return the result of an operation if small enough; charge for new items."""
+        """Refuse a result that is too large; charge for its items and return it."""
         if isinstance(value, str):
             _expect_text(len(value))
             self.pay(len(value) // _CHARS_A_STEP)
@@ -376,7 +376,7 @@ def _refuse(message: object) -> None:
 
 
 class _Safe(str):
-    """A text that ``safe`` or ``escape`` made: what ``+`` adds to it is escaped, as in Jinja."""
+    """Markup string from ``safe`` or ``escape``: ``+`` escapes the other operand, as in Jinja."""
 
 
 def _escaped(value: object) -> _Safe:
@@ -389,7 +389,7 @@ def _joined(*texts: Any) -> _Safe:
 
 
 class _Format:
-    """``format`` or ``format_map`` of one text."""
+    """Metered ``format`` or ``format_map`` method of one string."""
 
     __slots__ = ("_env", "_name", "_text")
 
@@ -406,7 +406,7 @@ class _Format:
 
 
 class _Formatter(SandboxedFormatter):
-    """Pays for each field before it is made, and takes no width that would fill the memory."""
+    """Formatter that charges for each field first and refuses large widths."""
 
     _env: Sandbox
 
@@ -420,7 +420,7 @@ class _Formatter(SandboxedFormatter):
 
 
 def _nested(node: nodes.Node) -> int:
-    """Return how deep blocks with names of their own are nested."""
+    """Return the nesting depth of blocks that have a scope of their own."""
     inside = max(map(_nested, node.iter_child_nodes()), default=0)
     return inside + isinstance(node, _NESTING)
 
@@ -462,7 +462,7 @@ def _count(value: Any) -> int:
 
 
 def _solid(value: Any) -> Any:
-    """Return a list in place of an iterator or a dict view."""
+    """Convert an iterator or a dict view to a list; return any other value unchanged."""
     if isinstance(value, LoopContext) or not isinstance(value, _PASSING):
         return value
     items = list(islice(value, MAX_ITEMS + 1))

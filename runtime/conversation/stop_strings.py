@@ -1,4 +1,4 @@
-"""Stop strings that may begin and end within tokens."""
+"""Detection of stop strings, which may begin and end within tokens."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 class StopTexts:
     """Streams a text up to the first stop string.
 
-    What may be the beginning of one of them is held back until it is clear.
+    Text that may be the beginning of a stop string is buffered until that is decided.
 
     Attributes:
-        found: the text that was met; nothing is let through any more.
+        found: the stop string that ended the text, after which nothing is released; else None.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -25,7 +25,7 @@ class StopTexts:
         return bool(self._held)
 
     def push(self, text: str) -> str:
-        """Return the text that can be released now."""
+        """Add text; return the text that can be released now."""
         if not self._stops or self.found is not None:
             return "" if self.found is not None else text
         text = self._held + text
@@ -40,7 +40,7 @@ class StopTexts:
         return text
 
     def flush(self) -> str:
-        """Return the buffered text at the end of the stream."""
+        """Release the buffered text at the end of the stream."""
         text, self._held = self._held, ""
         return text
 

@@ -15,9 +15,9 @@ from ...errors import TemplateError
 from .sandbox import MAX_TEXT, RefusalError, Sandbox
 
 MAX_SOURCE = 64 << 10
-"""Longest template, in characters; the longest that models ship are about half of it."""
+"""Maximum length of a template in characters, about twice the longest that models ship."""
 STEPS = 8_000
-"""Steps of one render (see `sandbox`), and those that each message and tool adds.
+"""Step budget of one render (see `sandbox`), and what each message and tool adds to it.
 
 The templates that models ship take a few hundred; using all of them up takes about 20 ms."""
 STEPS_EACH = 500
@@ -26,15 +26,15 @@ _NAME = "<chat template>"
 
 
 class TemplateRefusalError(TemplateError):
-    """The template itself refused the conversation, through ``raise_exception``."""
+    """Error of a template that refuses the conversation through ``raise_exception``."""
 
 
 class TemplateOmissionError(TemplateError):
-    """The template silently left a message out."""
+    """Error of a template that silently leaves a message out."""
 
 
 class ChatTemplate:
-    """A chat template, compiled.
+    """A compiled chat template.
 
     Args:
         source: Jinja text.
@@ -56,9 +56,9 @@ class ChatTemplate:
             )
         self.source = source
         self.variables: frozenset[str] = frozenset()
-        """Names that the template reads and that may come from outside."""
+        """Free variables of the template, which a caller may set."""
         self.rendered = 0
-        """Characters of all renders so far."""
+        """Total characters rendered so far."""
         self._tokens = {"bos_token": bos, "eos_token": eos}
         self._sandbox = Sandbox(now or datetime.now())
         self._lock = threading.Lock()  # the sandbox counts the steps of one render at a time
@@ -121,7 +121,7 @@ def _compiled(source: str) -> tuple[CodeType, frozenset[str]]:
 
 
 def _named(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message whose thought has both names that templates use for it."""
+    """Copy a message; set its thinking under both keys that templates read."""
     names = ("reasoning_content", "thinking", "reasoning")
     thought = next((message[name] for name in names if message.get(name) is not None), None)
     if thought is None:
@@ -130,7 +130,7 @@ def _named(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explain(what: str, error: Exception) -> TemplateError:
-    """Name the template line that failed."""
+    """Convert an exception to a TemplateError that names the failed template line."""
     line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else 0
     trace = error.__traceback__
     while trace is not None:  # jinja maps the frames of a template to its own lines

@@ -26,7 +26,7 @@ class ThoughtBudget(Around):
     """Forces the end of one turn's thinking once its budget is spent.
 
     Attributes:
-        ended: tokens after which the thinking was ended; None where it was not.
+        ended: number of thinking tokens at which the budget ended the thinking, or None.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ThoughtBudget(Around):
         sentence: str,
         opened: bool,
     ) -> None:
-        """Begin a turn; `sentence` closes a thought after `tokens`, or after `seconds` if not 0."""
+        """Wrap a constraint; `sentence` ends thinking after `tokens` or non-zero `seconds`."""
         super().__init__(constraint)
         self._tokenizer, self._tags = tokenizer, tags.tags[:2]
         self._tokens, self._seconds = tokens, seconds
@@ -69,7 +69,7 @@ class ThoughtBudget(Around):
         return inner.forced() if isinstance(inner, LookaheadConstraint) else None
 
     def allows(self, tokens: Sequence[int]) -> int:
-        """Return how many of the tokens are allowed in a row; the state is unchanged."""
+        """Return the length of the longest allowed prefix of `tokens`; the state is unchanged."""
         inner = self._constraint
         if self._forced:
             return int(tokens[:1] == self._forced[:1])
@@ -92,7 +92,7 @@ class ThoughtBudget(Around):
         self._look()
 
     def _look(self) -> None:
-        """Start to force the end once the budget is spent, at a character boundary."""
+        """Force the end of thinking once the budget is spent, at a character boundary."""
         if not self._thinks or self._character.getstate()[0]:
             return
         late = self._count > 0 and 0 < self._seconds <= time.perf_counter() - self._began

@@ -21,13 +21,13 @@ _ANSWER = "It-is-zyzzyva."
 class ThoughtProbe:
     """Renders conversations with thinking to see what a template keeps of it.
 
-    A template that has a field for thoughts is probed by that, any other by tags in the text.
+    A template that reads a thinking field is probed through it, any other by tags in the text.
 
     Args:
-        render: the template, with the tools and options of its conversation.
-        tags: around thoughts.
-        call: one that can be shown to the template.
-        calls: whether the template writes calls; None where it knows of no tools.
+        render: renders the template with the tools and options of its conversation.
+        tags: around thinking.
+        call: an example call.
+        calls: whether the template writes calls; None where it has no tools.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ThoughtProbe:
 
     @cached_property
     def keeps(self) -> dict[bool, bool]:
-        """Return whether thinking stays, for turns before the last question and after it."""
+        """Map whether thinking precedes the last question to whether it stays in the history."""
         shown = {old: self._shows_field(old) for old in (False, True)}
         return shown if any(shown.values()) else {old: self._shows_tags(old) for old in shown}
 

@@ -47,10 +47,10 @@ THINKING_END = (
     "thinking directly now.\n"
 )
 MISFIT = "That answer does not fit: {problem}. Answer again, with all that it needs."
-"""The message to the model, once, when an answer is not of the declared type."""
+"""Message to the model, sent once, when an answer does not parse as the declared type."""
 Reason = Literal["end", "stop", "repetition", "time", "max_tokens", "context", ""]
 Pieces: TypeAlias = "Sequence[tuple[str, str]]"
-"""Parts of a reply in order: what each is (see `reply.Mode`), and its text."""
+"""Pieces of a reply in order, each a mode (see `reply.Mode`) and a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +58,19 @@ class Limits:
     """Bounds on the length of a reply."""
 
     max_tokens: int | None = None
-    """None: as many as the context holds."""
+    """Maximum tokens of the reply; None: as many as the context holds."""
     min_tokens: int = 0
-    """Before these no token may end it."""
+    """Minimum tokens of the reply; no earlier token may end it."""
     line_seconds: float = 0.0
-    """Seconds after which it ends with its next line break; 0: none."""
+    """Seconds after which the next line break ends the reply; 0: no limit."""
     indent: int = 0
-    """Spaces that begin each line of a text but the first; a line with fewer ends it."""
+    """Minimum spaces before each line but the first; a line with fewer ends the reply."""
     thinking_tokens: int | None = None
-    """Tokens of thinking, after which it is closed, and the answer follows; None: no limit."""
+    """Maximum tokens of thinking, after which it is closed; None: no limit."""
     thinking_seconds: float = 0.0
-    """The same in seconds; 0: no limit. A recipe has the tokens that were reached."""
+    """Maximum seconds of thinking; 0: no limit. A recipe records the tokens reached instead."""
     thinking_end: str = THINKING_END
-    """What is written then, before the closing tag."""
+    """Text that is forced before the closing tag when thinking is cut."""
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -88,24 +88,24 @@ class TurnRequest:
 
     sampling: Sampling
     required: Requirement | None = None
-    """None: every token is allowed, as in a completion."""
+    """Constraint on the reply; None: every token is allowed, as in a completion."""
     limits: Limits = field(default_factory=Limits)
     opened: bool = False
-    """Whether the prompt ends in the model's thinking."""
+    """Whether the prompt ends inside the model's thinking."""
     prefill: Sequence[int] = ()
-    """First tokens of the reply, where it was begun: the last ones of the prompt."""
+    """First tokens of a reply that the caller began: the last ones of the prompt."""
     stops: Sequence[str] = ()
-    """Texts that end it."""
+    """Stop texts that end the turn."""
     ends: frozenset[int] | None = None
-    """Tokens that end it; None: those of the model."""
+    """Tokens that end the turn; None: those of the model."""
     endless: bool = False
-    """Whether it continues where the model would end it."""
+    """Whether the turn continues past the model's end tokens."""
     stops_repetition: bool = False
-    """Whether it is ended where it repeats itself; see `repetition`."""
+    """Whether a repetition ends the turn; see `repetition`."""
     logprobs: int | None = None
-    """Likeliest tokens to be noted with each token; None: no probabilities are noted."""
+    """Number of most likely tokens to record with each token; None: no log-probabilities."""
     sampled_probs: bool = False
-    """Whether to note those that sampling settings and grammar leave."""
+    """Whether log-probabilities are those after sampling settings and grammar."""
 
     @property
     def recipe(self) -> dict[str, Any] | None:
@@ -142,7 +142,7 @@ class TurnRequest:
         )
 
     def constraint(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> Constraint | None:
-        """Build the decode's constraint after `prompt`; None allows every token.
+        """Build the constraint of the decode after `prompt`; None allows every token.
 
         Raises:
             GrammarError: no grammar can be made of it, or the prefilled reply does not fit it.
@@ -183,7 +183,7 @@ class TurnRequest:
         return frozenset(tokenizer.stop_ids if self.ends is None else self.ends)
 
     def reader(self, tokenizer: Tokenizer) -> ReplyReader | PlainReader:
-        """Return a parser of the reply."""
+        """Return a streaming parser of the reply."""
         required = self.required
         if required is None or not required.format:
             ends = self.ends_of(tokenizer)
@@ -204,48 +204,48 @@ class TurnRequest:
 
 @dataclass(slots=True)
 class TurnResult:
-    """The result of a turn."""
+    """Result of a turn: the parsed reply, and how it ended."""
 
     reply: Reply
-    """Text, thinking and calls."""
+    """The parsed reply: text, thinking and calls."""
     rest: Pieces
-    """Pieces that no token had given."""
+    """Pieces that were released only at the end, after the last token."""
     reason: Reason
-    """Why it ended; empty where it was left early."""
+    """Why the turn ended; empty where the caller left it early."""
     stop_text: str | None
-    """The one of `TurnRequest.stops` that ended it."""
+    """The stop text that ended the turn, one of `TurnRequest.stops`."""
     ids: list[int]
     thought: Sequence[int]
-    """Which of them were thinking, by number."""
+    """Indices of the thinking tokens in `ids`."""
     phase: PhaseEvent | None
-    """None where nothing was decoded."""
+    """Record of the decode; None where no token was decoded."""
     fits: bool = True
-    """Whether calls that were found in plain text are such as the grammar would have let pass."""
+    """Whether calls that were parsed from plain text fit the grammar."""
     misfit: str = ""
-    """What the output's schema says against the text, where no grammar holds it to all of that."""
+    """How the text violates the output schema, checked where the grammar is only partial."""
     error: ContextOverflowError | None = None
-    """The memory that was missing, where that ended it."""
+    """The error that ended the turn for lack of memory."""
     thinking_ended: int | None = None
-    """Tokens of thinking after which its budget was used up; None where it was not."""
+    """Number of thinking tokens at which the budget was spent; None where it was not."""
 
 
 class Turn:
-    """One turn in progress.
+    """Decode of one turn: yields tokens with their texts, then the result.
 
     Args:
-        session: holds the prompt.
-        request: what the turn is to be.
+        session: the one that holds the prompt.
+        request: its constraint, limits and sampling.
         tokenizer: of the model.
         check: called between tokens; what it raises ends the turn.
-        given: texts that the model has been given, which a repetition may copy.
+        given: returns the texts that the model may copy without counting as a repetition.
 
     Attributes:
         reader: of the reply.
-        recorder: of probabilities, where they are noted.
-        count: tokens that have come.
+        recorder: of log-probabilities, where requested.
+        count: tokens decoded so far.
 
     Raises:
-        GrammarError: no grammar can be made of what is required.
+        GrammarError: no grammar can be made from the requirement.
     """
 
     def __init__(

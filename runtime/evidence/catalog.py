@@ -45,14 +45,14 @@ class _Folder:
 
 
 class Catalog:
-    """Files by path, with a key that changes when the file does.
+    """Catalog of the readable files of a workspace: path to a key that changes with the file.
 
     Attributes:
-        files: by path, in the order of the walk.
-        passed: folders and files that were passed over: built, or ignored.
-        links: symlinks that lead to what is in the workspace, those to folders with a slash.
+        files: keys by path, in the order of the walk.
+        passed: folders and files that were skipped: built, ignored or unprintable.
+        links: symlinks to targets in the workspace, those to folders with a slash.
         whole: whether all folders were read before the time was up.
-        version: changes with each change of `files`.
+        version: incremented with each change of `files`.
     """
 
     def __init__(self, workspace: Workspace, policy: Policy | None, texts: Texts) -> None:
@@ -73,11 +73,11 @@ class Catalog:
         self._words: tuple[int, tuple[dict[str, set[str]], list[str]]] = -1, ({}, [])
 
     def refresh(self, late: Callable[[], bool] = lambda: False, *, deep: bool = False) -> None:
-        """Bring the catalog up to date.
+        """Update the catalog from the file system.
 
         Args:
             late: once it returns True, no further folder is read.
-            deep: whether each file is looked at, and not only each folder.
+            deep: stat each file, and not only each folder.
         """
         with self._lock:
             self._links = Links(self.workspace, ".", SKIPPED_FOLDERS, names=False)
@@ -112,7 +112,7 @@ class Catalog:
                     self._look_at([name])
 
     def _collect(self) -> None:
-        """Collect the files of all folders, and those that changed recently."""
+        """Rebuild `files`, `passed` and `links` from the folders; note recently changed files."""
         files: dict[str, Key] = {}
         for path, one in self._folders.items():
             prefix = "" if path == "." else f"{path}/"
@@ -128,7 +128,7 @@ class Catalog:
             self.files = files
 
     def current(self, path: str) -> bool:
-        """Return whether a file is unchanged in the catalog; update its entry if not."""
+        """Return whether a file is as the catalog has it; update its entry if not."""
         before = self.files.get(path)
         if not self._deep:
             self._look_at([path])
@@ -252,13 +252,13 @@ class Catalog:
     # ------------------------------------------------------------------------------ policy
 
     def hides(self, path: str) -> bool:
-        """Return whether a rule denies read tools this path itself, or asks about it."""
+        """Return whether a policy rule denies this path itself to read tools, or asks about it."""
         if self._policy is None or not self._policy.rules:
             return False
         return not all(self.allows(tool.name, {"path": path}) for tool in self._tools)
 
     def hides_above(self, path: str) -> bool:
-        """Return whether a rule hides this path or a folder above it."""
+        """Return whether a policy rule hides this path or a folder above it."""
         return self._policy is not None and self._policy.hides(self._tools, path)
 
     def allows(self, tool: str, arguments: dict[str, object]) -> bool:
@@ -289,11 +289,11 @@ class Catalog:
 
     @property
     def folders(self) -> Iterator[str]:
-        """Return an iterator over the paths of the folders that were read."""
+        """Return an iterator over the paths of the folders in the catalog."""
         return iter(self._folders)
 
     def by_name(self) -> dict[str, list[str]]:
-        """Return file paths by lower-case last name, with and without its extensions."""
+        """Return file paths by lower-case base name, with and without its extensions."""
         if self._names[0] != self.version:
             found: dict[str, list[str]] = {}
             for path in self.files:
@@ -304,7 +304,7 @@ class Catalog:
         return self._names[1]
 
     def by_word(self) -> tuple[dict[str, set[str]], list[str]]:
-        """Return file paths by each word in them, and all these words sorted."""
+        """Return file paths by each word in them, and a sorted list of these words."""
         if self._words[0] != self.version:
             found: dict[str, set[str]] = {}
             of_folder: dict[str, list[str]] = {}
@@ -319,7 +319,7 @@ class Catalog:
 
 
 def stems(name: str) -> list[str]:
-    """Return a name without its last extension, then without each one before that."""
+    """Return a file name's stems: without its last extension, then without each further one."""
     found, rest = [], name
     while "." in rest[1:]:
         rest = rest.rpartition(".")[0]

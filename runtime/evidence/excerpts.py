@@ -1,4 +1,4 @@
-"""Which lines of a long file are shown, and how: numbered, with how many there are."""
+"""Selects and formats excerpts of long files: numbered lines, with the number of all lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...tools.paths import printable
 from .reading import Text
 
 BEFORE, AFTER, BELOW = 2, 3, 7
-"""Lines shown before and after a good one; and below one that is a heading."""
+"""Number of lines shown before and after a matching line, and below a matching heading."""
 HEADED = 512 << 10  # characters of a file whose headings are looked for
 MAX_SPANS = 60
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
@@ -29,10 +29,10 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 def numbers_in(text: str, last: int) -> Iterator[int]:
-    """Yield the line numbers up to `last` from text that `spans` wrote.
+    """Parse ranges as formatted by `spans`; yield the line numbers up to `last`.
 
     Raises:
-        ToolError: it is not of that form.
+        ToolError: `text` has another form.
     """
     for part in text.split(",")[: MAX_SPANS * 4]:
         match = _SPAN.fullmatch(part.strip())
@@ -42,16 +42,16 @@ def numbers_in(text: str, last: int) -> Iterator[int]:
 
 
 def numbered(lines: Sequence[str], number: int) -> str:
-    """Return a line with its number, as read_file shows it."""
+    """Format a line with its number, as read_file shows it."""
     return f"{number}\t{cut_text(lines[number - 1], MAX_LINE)}"
 
 
 def excerpt(lines: Sequence[str], wanted: str, more: bool) -> str:
-    """Return what read_file shows for some lines of a file.
+    """Format some lines of a file as read_file shows them.
 
     Args:
-        lines: of the file.
-        wanted: which, see `spans`.
+        lines: all lines of the file.
+        wanted: line numbers to show, in the form of `spans`.
         more: whether the file has further lines that were not read.
     """
     numbers = sorted({n for n in numbers_in(wanted, len(lines)) if 1 <= n <= len(lines)})
@@ -61,7 +61,7 @@ def excerpt(lines: Sequence[str], wanted: str, more: bool) -> str:
 
 
 def passage(text: Text, number: int) -> set[int]:
-    """Return a line's neighbors and its parent heading; for a heading, the lines below it."""
+    """Return the line numbers around a line and of its heading; for a heading, those below it."""
     lines = text.lines
     parents = text.parents if len(text.whole) <= HEADED else [-1] * len(lines)
     heads = any(parents[at] == number - 1 for at in (number, number + 1) if at < len(lines))
@@ -73,14 +73,14 @@ def passage(text: Text, number: int) -> set[int]:
 def chosen(
     text: Text, first: Iterable[int], good: Iterable[int], room: float, per_char: float
 ) -> set[int]:
-    """Choose lines for an excerpt within a token budget.
+    """Choose line numbers for an excerpt within a token budget.
 
     Args:
         text: of the file.
-        first: numbers of lines that are shown in any case.
+        first: line numbers to take first, without neighbors.
         good: further ones, the best first; each with its passage, or alone where that is too long.
-        room: tokens.
-        per_char: tokens of a character.
+        room: token budget.
+        per_char: average tokens per character.
     """
     taken, last = set[int](), len(text.lines)
     for numbers in [

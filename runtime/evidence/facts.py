@@ -1,4 +1,4 @@
-"""Facts of a text: numbers, paths, identifiers, quotations; and whether a line has one."""
+"""Extracts the facts of a text (numbers, names, quotations) and finds them in lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LOCATION = re.compile(
 
 
 class Fact(NamedTuple):
-    """A fact; its kind: ``quote``, ``line`` (a cited line number), ``number`` or ``name``."""
+    """A checkable fact; kind: ``quote``, ``line`` (a cited line number), ``number`` or ``name``."""
 
     text: str
     kind: str
@@ -42,23 +42,23 @@ class Fact(NamedTuple):
 
 @dataclass
 class Line:
-    """A line of what was read."""
+    """A line of a tool result, scored by its match with a question."""
 
     path: str
-    """The file; else the tool, or the name in a listing."""
+    """Path of the file; else the tool, or the path of an entry in a listing."""
     number: int
-    """From 1; 0: a name, or text without a line number in a file."""
+    """Line number from 1; 0: an entry of a listing, or text without line numbers."""
     text: str
     above: str = ""
     """The headings above the line."""
     listed: bool = False
-    """Whether it is a name of a listing."""
+    """Whether the line is an entry of a listing."""
     counted: bool = False
-    """Whether the text names the topic of the question itself, as a tool's count does."""
+    """Whether the line needs no words of the question to support a fact, as a tool's count."""
     carried: Weights = field(default_factory=dict)
-    """How well it matches each term of a question."""
+    """Match with each term of a question, 0 to 1."""
     score: float = 0.0
-    """How much of the question it matches in all."""
+    """Total match with the question; larger is better."""
 
     @cached_property
     def folded(self) -> str:
@@ -102,7 +102,7 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def _is_name(token: str) -> bool:
-    """Return whether it is no ordinary word: a path, an identifier, a version, an address."""
+    """Return whether a token is no ordinary word, but a path, identifier, version or address."""
     bare = token.strip("-~/.$")
     if any(sign.isdigit() for sign in bare) or "_" in bare.strip("_") or "@" in bare:
         return True
@@ -119,7 +119,7 @@ def _plain(text: str) -> str:
 
 
 def _numbers(text: str) -> set[str]:
-    """Return all readings of all numbers in a text."""
+    """Return the numbers in a text, in each reading of their separators."""
     found: set[str] = set()
     for match in _NUMBER.finditer(text):
         found.update(_forms(match[0]))
@@ -129,7 +129,7 @@ def _numbers(text: str) -> set[str]:
 
 
 def _forms(number: str) -> set[str]:
-    """Return a number by each reading of its points and commas."""
+    """Return a number in each reading of its points and commas, normalized."""
     bare = re.sub(r"['’\u202f\u00a0]", "", number)
     found = {bare}
     if re.fullmatch(r"\d{1,3}(?:([.,])\d{3})(?:\1\d{3})*", bare):
@@ -149,7 +149,7 @@ def _forms(number: str) -> set[str]:
 
 
 def has(line: Line, fact: Fact) -> bool:
-    """Return whether a line contains a fact, whatever else is in it."""
+    """Return whether a line contains a fact, by the rules of the fact's kind."""
     if fact.kind == "line":
         path, _, number = fact.text.rpartition(":")
         cited = line.number == int(number) and (not path or _names(line.path, path))
@@ -165,7 +165,7 @@ def has(line: Line, fact: Fact) -> bool:
 
 
 def _names(path: str, name: str) -> bool:
-    """Return whether a name refers to a file: by path, by its end, or by an outside path."""
+    """Return whether a name refers to a file: either path ends with the other."""
     path, name = f"/{path}", "/" + name.removeprefix("./").strip("/")
     return len(path) > 1 and (path.endswith(name) or name.endswith(path))
 

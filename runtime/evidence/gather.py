@@ -43,10 +43,10 @@ from .reading import Text, Texts
 from .reckoned import LIMIT, TABLES, Tables, is_table, of_files, of_lines
 
 WALK, SCAN = 1.0, 0.7
-"""Seconds that the first question waits for the names of files, and for a scan of them."""
+"""Maximum seconds for a walk of the workspace, and for a scan of its files."""
 OF_LISTING, OF_FEW, OF_NAMED, OF_SMALL, OF_BEST = 0.15, 0.05, 0.4, 0.12, 0.14
-"""Shares of the budget: for names, and where lines say more than names; for a file whole that is
-named, and for one that is not; for the best lines again."""
+"""Shares of the token budget: for listings, and for those next to strong lines; for a whole file
+that is named, and for one that is not; for repeating the best lines."""
 BEST = 5  # lines that stand again before the question
 PASSAGES = 5  # that are shown around lines
 WITH_FIGURES = 2  # of both where it is reckoned: lines would be taken for the sum
@@ -67,19 +67,19 @@ class Call:
     """The name of a read tool, such as list_dir, read_file or table."""
     arguments: Arguments
     result: str
-    """The text that the model gets."""
+    """The result text that the model gets."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was found for a question."""
+    """The evidence that was gathered for a question."""
 
     calls: tuple[Call, ...] = ()
-    """In the order in which the model sees them."""
+    """Calls and results, in the order in which the model gets them."""
     best: tuple[Line, ...] = ()
     """The best lines, which are repeated just before the question."""
     reckoned: tuple[Call, ...] = ()
-    """The last of the calls, those that count or add up; repeated there, too."""
+    """The last of the calls, those that compute figures; also repeated before the question."""
     missing: tuple[Missing, ...] = ()
     """Names in the question that do not exist."""
     files: str = ""
@@ -89,22 +89,22 @@ class Evidence:
     folders: tuple[str, ...] = ()
     """Folders that the question names."""
     notes: tuple[str, ...] = ()
-    """What was skipped, and what was not searched."""
+    """Notes on files that were skipped or not searched."""
     small_talk: bool = False
     """Whether the question is a greeting or thanks."""
     needs_files: bool = False
-    """Whether the question is about these files at all, judging by its words."""
+    """Whether the question is about files of the workspace, judging by its words."""
     acts: bool = False
-    """Whether it is a task that changes something, and not a question."""
+    """Whether the question is a task that changes something."""
     strength: float = 0.0
-    """The share of the question's words that one line has: 0 to 1."""
+    """Share of the question's words, by rarity, that the best line has: 0 to 1."""
     tokens: int = 0
-    """Of the calls' arguments and results, and of the best lines."""
+    """Tokens of the calls' arguments and results, and of the best lines."""
 
 
 @dataclass
 class _Purse:
-    """The tokens of an evidence."""
+    """The token budget of evidence, and the calls paid from it."""
 
     count: Callable[[str], int]
     left: int
@@ -115,7 +115,7 @@ class _Purse:
         return self.count(f"{json.dumps(dict(call.arguments), ensure_ascii=False)}\n{call.result}")
 
     def pay(self, call: Call, limit: float) -> bool:
-        """Add a call if it costs no more than `most` and what is left of the budget."""
+        """Add a call if its tokens exceed neither `limit` nor the remaining budget."""
         price = self.price(call)
         if price > min(limit, self.left):
             return False
@@ -136,14 +136,14 @@ class Gatherer(ProcessBound):
         index: bool = True,
         background: bool = True,
     ) -> None:
-        """Prepare to gather; nothing is read yet.
+        """Open the catalog and the index; nothing is read yet.
 
         Args:
-            workspace: what is looked at.
-            policy: what its rules hide or ask about is neither read, indexed nor named.
-            cache: folder of the indexes; None: the user's.
-            index: whether words are indexed on disk; else files are scanned each time.
-            background: whether a thread brings the index up to date after each question.
+            workspace: the folder to search.
+            policy: files that its rules hide or ask about are neither read, indexed nor named.
+            cache: folder of the indexes; None: the user's cache.
+            index: whether to index words on disk; else files are scanned each time.
+            background: whether a thread updates the index after each question.
         """
         self.workspace = workspace
         self._texts = Texts(workspace)
@@ -174,11 +174,11 @@ class Gatherer(ProcessBound):
         return self._catalog
 
     def refresh(self, *, deep: bool = True) -> None:
-        """Check for changed files, every one if `deep`; useful while the user still types."""
+        """Update the catalog, checking every file if `deep`; useful while the user still types."""
         self._catalog.refresh(self._closed.is_set, deep=deep)
 
     def warm(self) -> bool:
-        """Bring the index up to date; return whether all files are indexed then."""
+        """Update the catalog and the index; return whether all files are indexed afterwards."""
         if self._index is None:
             return False
         self._catalog.refresh(deep=True)
@@ -208,11 +208,11 @@ class Gatherer(ProcessBound):
         Args:
             question: the question.
             earlier: questions and answers before it, the newest last.
-            documents: names of what is piped or attached; it is read like named files.
+            documents: names of piped or attached documents, which are read like named files.
             read_last: files that were read before, the newest last: a follow-up question is
                 about them.
-            budget: tokens.
-            count: tokens of a text.
+            budget: maximum tokens.
+            count: counts the tokens of a text.
         """
         parsed = read(question, earlier)
         if parsed.small:
@@ -301,7 +301,7 @@ class Gatherer(ProcessBound):
         return sum(purse.count(f"{one.path}:{one.number}:{one.text}\n") for one in lines)
 
     def _list(self, purse: _Purse, names: Names, ranked: Ranked, room: float) -> None:
-        """List the workspace, the named folders, and other folders while the budget lasts."""
+        """Add `list_dir` calls: the named folders, the workspace, and others within the budget."""
         for path in names.folders:
             if (call := self._call("list_dir", {"path": path})) and purse.pay(call, 2 * room):
                 room = max(room - purse.price(call), room / 2)
@@ -317,7 +317,7 @@ class Gatherer(ProcessBound):
     def _requested_lines(
         self, purse: _Purse, question: Question, files: Sequence[str]
     ) -> tuple[Line, ...]:
-        """Read the lines requested by number: only these, so that no neighbor is mistaken."""
+        """Read the lines requested by number, without neighbors, and return them."""
         if question.numbers is None or not files:
             return ()
         try:
@@ -351,7 +351,7 @@ class Gatherer(ProcessBound):
     ) -> tuple[Call, ...]:
         """Run `table` and `count` on the file that best matches the question.
 
-        folder: the one that the question names, if it names no file; all its files are counted.
+        folder: the one that the question names, if it names no file; counts cover all its files.
         """
         below = f"{folder}/" if folder else ""
         others = dict.fromkeys(
@@ -384,9 +384,9 @@ class Gatherer(ProcessBound):
         ranked: Ranked,
         best: Sequence[Line],
     ) -> None:
-        """Show the named files and the passages around the best lines, the best file last.
+        """Add `read_file` calls: named files, and passages around the best lines, the best last.
 
-        Where a file is named, others give their best lines only: they would be quoted for it.
+        Where a file is named, others give only their best lines, lest the model quote them for it.
         """
         wanted: dict[str, list[int]] = {path: [] for path in files}
         around = [line for line in ranked.lines if not files or line.path in files]
@@ -402,7 +402,7 @@ class Gatherer(ProcessBound):
     def _show(
         self, purse: _Purse, path: str, numbers: Sequence[int], ends: Sequence[int], whole: float
     ) -> None:
-        """Show a file: whole if that costs at most `whole` tokens, else passages."""
+        """Add a `read_file` call: the whole file if it costs at most `whole` tokens, else lines."""
         try:
             text = self._texts.get(path)
         except ToolError:
@@ -436,10 +436,10 @@ class Gatherer(ProcessBound):
             return None
 
     def rerun(self, tool: str, arguments: Arguments) -> str:
-        """Return the result of a call on the workspace as it is now.
+        """Run a call again on the workspace as it is now; return its result.
 
         Raises:
-            ToolError: it cannot be made any more, or is no call of an evidence.
+            ToolError: the call fails now, or is none that evidence consists of.
         """
         path = arguments.get("path", ".")
         if not isinstance(path, str) or self._catalog.hides_above(clean_path(path)):

@@ -1,4 +1,4 @@
-"""What a walk passes over: what `.gitignore` says, and folders that programs fill."""
+"""Rules for paths that a walk skips: `.gitignore`, and folders of generated files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MADE = frozenset(
     (*SKIPPED_FOLDERS, ".hg", ".svn", "venv", ".tox", ".nox", ".eggs", ".mypy_cache", ".gradle",
      ".ruff_cache", ".pytest_cache", ".terraform", ".next", "bower_components")
 )  # fmt: skip
-"""Folders that no person fills, by their names."""
+"""Names of folders that only programs write to."""
 # Also a person's words, so these count only beside what builds them, or with the tag of a cache.
 _BUILT = frozenset(("build", "dist", "target", "out", "_build"))
 _BUILDERS = frozenset(
@@ -26,11 +26,11 @@ _BUILDERS = frozenset(
 
 
 def is_made(name: str, siblings: Collection[str]) -> bool:
-    """Return whether a folder is one that programs fill.
+    """Return whether a folder holds generated files.
 
     Args:
         name: of the folder.
-        siblings: the names in the folder that holds it.
+        siblings: the names in its parent folder.
     """
     return name in MADE or (name in _BUILT and not _BUILDERS.isdisjoint(siblings))
 
@@ -45,10 +45,10 @@ class _Rule:
 
 @dataclass
 class Rules:
-    """The rules of one `.gitignore`; the last one that fits decides."""
+    """The rules of one `.gitignore`; the last rule that matches a path decides."""
 
     base: str = ""
-    """The folder of the file, with a slash at its end; empty for the workspace."""
+    """Path of the file's folder with a slash at its end; empty for the workspace's root."""
     _rules: list[_Rule] = field(default_factory=list)
     _names: set[str] = field(default_factory=set)
     _ends: set[str] = field(default_factory=set)

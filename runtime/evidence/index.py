@@ -52,16 +52,16 @@ PRAGMA user_version = {VERSION};
 
 @dataclass(frozen=True)
 class Chunk:
-    """A chunk that has words of a question."""
+    """A chunk of text that contains words of a question."""
 
     paths: tuple[str, ...]
-    """The files that have it."""
+    """Paths of the files that contain the chunk."""
     line: int
-    """The number of its first line."""
+    """Number of its first line."""
     start: int
-    """Its offset in each file, in bytes."""
+    """Byte offset in each file."""
     length: int
-    """In bytes; 0: the file has to be read whole."""
+    """Length in bytes; 0: offsets are unknown, so the file is read whole."""
 
 
 def cache_folder() -> Path:
@@ -77,7 +77,7 @@ class Index:
     """The index of one workspace. Safe to use from several threads and processes.
 
     Attributes:
-        file: where it is; None: nowhere, as the cache cannot be written.
+        file: path of the database; None if the cache cannot be written.
     """
 
     def __init__(self, root: Path, folder: Path | None = None) -> None:
@@ -117,7 +117,7 @@ class Index:
     # ------------------------------------------------------------------------------ asking
 
     def fresh(self, catalog: Catalog) -> tuple[set[str], list[str]]:
-        """Split the catalog into files that are indexed as they are now, and all others."""
+        """Split the catalog's files into those with an up-to-date index entry, and all others."""
         with self._lock:
             try:
                 self._load(self._connection())
@@ -137,8 +137,8 @@ class Index:
 
         Args:
             terms: of the question.
-            fresh, but: the files that count, and those of them that do not.
-            limit: how many chunks.
+            fresh, but: files to search, and files to leave out.
+            limit: maximum number of chunks.
         """
         with self._lock:
             try:
@@ -169,7 +169,7 @@ class Index:
         Args:
             catalog: the files.
             texts: their texts.
-            late: once it returns True, the rest waits for the next call.
+            late: once it returns True, the remaining files are left to the next call.
         """
         if self.file is None or self._full:
             return False
@@ -220,7 +220,7 @@ class Index:
     def _take(
         self, connection: sqlite3.Connection, path: str, files: dict[str, Key], texts: Texts
     ) -> int:
-        """Index one file; return how many characters that took."""
+        """Index one file; return its cost in characters."""
         content, size = None, 0
         with contextlib.suppress(ToolError):  # no text, gone, or not ours to read
             text = texts.get(path, MAX_TEXT)
@@ -285,7 +285,7 @@ class Index:
         self._known, self._paths, self._seen = known, paths, version
 
     def _failed(self, error: sqlite3.Error) -> None:
-        """Handle an error: keep a locked file for later, rebuild the index after any other."""
+        """Handle a database error: keep a locked or full index, remove it after any other error."""
         message = str(error)
         if "locked" in message or "busy" in message or "full" in message or self.file is None:
             return
@@ -333,7 +333,7 @@ def _content(connection: sqlite3.Connection, whole: str, size: int) -> int:
 
 
 def chunked(whole: str) -> Iterator[tuple[int, str, int, int]]:
-    """Split a text into chunks: number of the first line, text, byte offset and byte length."""
+    """Split a text into chunks; yield first line number, text, byte offset and byte length."""
     lines, start = whole.split("\n"), 0
     for first in range(0, len(lines), ROWS):
         part = "\n".join(lines[first : first + ROWS])
@@ -343,9 +343,9 @@ def chunked(whole: str) -> Iterator[tuple[int, str, int, int]]:
 
 
 def _match(terms: Terms, connection: sqlite3.Connection) -> str:
-    """Build the FTS5 query: each word as it is, by its stem, and as an indexed abbreviation.
+    """Build the FTS5 query: each word itself, by its stem, and as an indexed abbreviation.
 
-    A word as it is counts twice, since its start fits it, too.
+    An exact match counts twice, since the stem matches, too.
     """
     parts: list[str] = []
     for word in terms.telling:

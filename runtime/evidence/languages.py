@@ -1,4 +1,4 @@
-"""The words by which questions are understood, by language: one table for all of them.
+"""Word lists and patterns by language, with which questions are classified.
 
 A language that is missing in a row costs some precision there, and nothing else. Words of scripts
 without spaces (zh, ja, ko) count anywhere, those of others as they are bounded in each row.
@@ -16,7 +16,7 @@ def _spaced(languages: dict[str, str]) -> str:
 
 
 def _pattern(before: str, languages: dict[str, str], after: str) -> re.Pattern[str]:
-    """Return a pattern of words in any language; what bounds them in scripts with spaces."""
+    """Compile words of all languages to a pattern; bounds apply in scripts with spaces."""
     dense = [words for language, words in languages.items() if language in _DENSE]
     return re.compile("|".join([f"{before}(?:{_spaced(languages)}){after}", *dense]), re.IGNORECASE)
 
@@ -46,7 +46,7 @@ FAULT = _whole(
     ja="エラー|失敗",
     ko="오류|실패",
 )
-"""What marks a failure in a line."""
+"""Matches the mark of a failure in a line."""
 FAULTS = _set(
     en="err fatal crit emerg alert panic exception traceback fail denied refused killed abort "
     "timeout time-out timed severe segfault",
@@ -58,8 +58,7 @@ FAULTS = _set(
     ja="エラー 失敗",
     ko="오류 실패",
 )
-"""Folded texts of which every line that `FAULT` finds has one; finding these takes far less time.
-"""
+"""Folded texts, one of which is in every line that `FAULT` matches: a fast prefilter."""
 ASKS_FAULT = _anywhere(
     en=r"error|fail|fault|wrong|crash|problem|broke|stop|went down|fatal|exception|\bwhy\b",
     de="fehler|schief|abgest|kaputt|warum",
@@ -69,7 +68,7 @@ ASKS_FAULT = _anywhere(
     ja="エラー|失敗",
     ko="오류",
 )
-"""That a question is about a failure."""
+"""Matches a question about a failure."""
 COUNTS = _anywhere(
     en=r"how (?:many|often|much)|number of|count|\bmost\b|\btotal|adds? up|\bsum\b|average|"
     r"\bmean\b",
@@ -78,14 +77,14 @@ COUNTS = _anywhere(
     fr="combien",
     zh="总|平均|多少|几[个次条]|最多",
 )
-"""That a question wants a figure which no line has."""
+"""Matches a question for a figure that has to be computed."""
 WHICH_FILE = _anywhere(
     en=r"\b(?:which|what)\s+(?:\w+\s+){0,3}(?:file|script|page|document|config)\b|^\W*where\b",
     de=r"\bwelche[rmns]?\s+datei\b|^\W*wo\b",
     es=r"\bqu[ée]\s+(?:archivo|fichero)\b|^\W*d[óo]nde\b",
     zh="哪个文件|在哪",
 )
-"""That a question wants a file, and no figure."""
+"""Matches a question for a file rather than a figure."""
 ASKS = _pattern(
     r"[?？¿]|^\W*",
     dict(
@@ -97,7 +96,7 @@ ASKS = _pattern(
     ),
     r"\b",
 )
-"""That a text is a question."""
+"""Matches a text that is a question."""
 ENDS = _whole(
     en="last|latest|newest|most recent|final",
     de=r"letzte\w*|neueste\w*",
@@ -107,7 +106,7 @@ ENDS = _whole(
     ja="最後",
     ko="마지막",
 )
-"""That a question wants the last of something."""
+"""Matches a question for the last of something."""
 
 # --- what a task changes
 
@@ -121,7 +120,7 @@ ACTS = _whole(
     r"crea|reemplaz\w*|corrig\w*|actualiz\w*|marca|activ\w*|desactiv\w*",
     zh="[改设删移换]|添加|新建|创建|更新",
 )
-"""What is to be changed, explicitly: a request for a summary is no such task."""
+"""Matches an explicit request for a change; a request for a summary is none."""
 REMOVES = _whole(
     en=r"delete|remove|drop|discard|get rid|(?:don['’]?t|not|longer) need\w*",
     de=r"l[öo]sch\w*|entfern\w*|wirf|weg",
@@ -130,7 +129,7 @@ REMOVES = _whole(
     ru=r"\w*удал\w*",
     zh="[删移]",
 )
-"""That something may be deleted."""
+"""Matches a request to delete something."""
 MOVES = _whole(
     en="rename|move",
     de=r"benenne?|umbenenn\w*|verschieb\w*",
@@ -139,11 +138,11 @@ MOVES = _whole(
     ru=r"\w*переимен\w*|\w*перемест\w*",
     zh="[改移]|重命名",
 )
-"""That something may be moved."""
+"""Matches a request to move or rename something."""
 _A_LINE = "lines?|zeilen?|l[ií]neas?|lignes?|righ[ae]|linhas?|строк[аи]"
 _COMMENT = "comments?|kommentare?|comentarios?|commentaires?"
 PART_OF_FILE = re.compile(rf"\b(?:{_A_LINE}|{_COMMENT})\b|行|注释", re.IGNORECASE)
-"""That what is deleted is no whole file."""
+"""Matches a request about part of a file, such as a line or a comment."""
 DID = {
     "en": "wrote|written|saved|created|deleted|removed|updated|changed|renamed|moved|edited|added"
     "|replaced|modified|appended|fixed",
@@ -153,7 +152,7 @@ DID = {
     "|renombrado|movido",
     "zh": "写入|保存|创建|删除|更新|修改|添加|重命名|替换",
 }
-"""What an answer says was done to a file."""
+"""Participles, by language, with which an answer reports a change of a file."""
 
 # --- lines by their number
 
@@ -163,7 +162,7 @@ LINE = re.compile(
     r"(?!\s*(?:章|节|个|次|天|年|月|日|名))|\b(\d{1,9})(?:st|nd|rd|th)\s+line\b",
     re.IGNORECASE,
 )
-"""A line by its number, or a range of lines."""
+"""Matches a line number, or a range of lines."""
 FIRST_LINE = re.compile(
     rf"\b(?:first|erste[nr]?|primera?|premi[eè]re?)\s+(?:{_A_LINE})\b|第一行", re.IGNORECASE
 )
@@ -207,7 +206,7 @@ FILES = re.compile(
     r"多少个?\s*(?P<zh>\.?[A-Za-z]\w*)?\s*(?:的)?文件(?!夹)",
     re.IGNORECASE,
 )
-"""That files are counted, and of which kind."""
+"""Matches a question for the number of files, with their kind."""
 LINES = _set(
     en="entries entry line lines row rows total",
     de="eintrage zeile zeilen",
@@ -243,9 +242,9 @@ COMMON = _set(
     quel quelle qui quoi sa sont sur une vous
     """,
 )
-"""What any question is made of. These words count little."""
+"""Folded words that are common in questions and weigh little."""
 COMMON_DENSE = frozenset("的是了在有和吗呢么什哪谁几多少个这那请我你们其の는이를")
-"""The same in scripts without spaces, by character."""
+"""Common characters of questions in scripts without spaces, which weigh little."""
 POINTS = _set(
     en="also else he her his it its other same she that then there they them those too",
     de="andere auch davon dazu deren dessen dort er es sie",
@@ -264,7 +263,7 @@ CONTINUES = _pattern(
     ),
     "",
 )
-"""How a question continues an earlier one."""
+"""Matches the beginning of a question that continues an earlier one."""
 SMALL = _set(
     en="""
     afternoon all are bye cheers cool day doing done evening everything fine for good goodbye great
@@ -283,7 +282,7 @@ SMALL = _set(
     ja="こんにちは ありかとう",  # folded: without the marks of が
     ko="안녕하세요 감사합니다",
 )
-"""Words of greetings and thanks."""
+"""Folded words of greetings and thanks."""
 HERE = _set(
     en="""
     code config file files folder here log logs mine my our project repo settings these this us we
@@ -294,4 +293,4 @@ HERE = _set(
     es="aqui archivo carpeta configuracion esta este nuestra nuestro",
     fr="fichier ici notre",
 )
-"""Words that say that this folder is meant, not the world. They only tip the balance."""
+"""Folded words that suggest that a question is about this folder."""

@@ -1,4 +1,4 @@
-"""Files that a question names, and names in it that are not there."""
+"""Resolves the file and folder names in a question, and finds those that do not exist."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Missing:
     """A name in the question that does not exist in the workspace."""
 
     name: str
-    """As it is written."""
+    """The name as written in the question."""
     nearest: tuple[str, ...] = ()
     """Paths with similar names."""
 
@@ -52,9 +52,9 @@ class Names:
     """The files and folders of the workspace that a question names."""
 
     files: tuple[str, ...] = ()
-    """Paths of files, the clearest matches first."""
+    """Paths of named files, the clearest matches first."""
     folders: tuple[str, ...] = ()
-    """Paths of folders."""
+    """Paths of named folders."""
     missing: tuple[Missing, ...] = ()
     """Names that do not exist."""
 
@@ -107,7 +107,7 @@ def named(question: Question, catalog: Catalog) -> Names:
 
 
 def written(text: str) -> list[str]:
-    """Return the parts of a text that may be a path or a name."""
+    """Return the substrings of a text that may be a path or a name."""
     apart = _DENSE_RUN.sub(" ", text)  # it may be in a script without spaces
     return [
         found[0].removeprefix("./")
@@ -117,10 +117,10 @@ def written(text: str) -> list[str]:
 
 
 def unknown_names(question: Question, unknown: Collection[str], known: Iterable[str]) -> list[str]:
-    """Return identifiers of a question that no file has: `max_retries`, NTLM, C109, 1.0.0.
+    """Return identifiers of a question that no file contains, such as `max_retries` or 1.0.0.
 
     Args:
-        unknown: words of it that no file contains.
+        unknown: words of the question that no file contains.
         known: names of files, which are not reported.
     """
     files = " ".join(known).casefold()
@@ -132,7 +132,7 @@ def unknown_names(question: Question, unknown: Collection[str], known: Iterable[
 
 
 def _path(name: str, catalog: Catalog) -> str:
-    """Return the path that a name is, or an empty text; files that a walk skips count, too."""
+    """Return a name as a path if such a file exists, even one that walks skip; else empty."""
     if name in catalog.files:
         return name
     if "/" not in name and "." not in name:
@@ -165,7 +165,7 @@ def _ends_with(name: str, by_name: dict[str, list[str]], catalog: Catalog) -> li
 
 
 def _is_name(name: str) -> bool:
-    """Return whether a text is clearly meant as the name of a file."""
+    """Return whether a text is clearly a file name, by its extension."""
     last = name.rstrip("/").rpartition("/")[2]
     stem, dot, ending = last.rpartition(".")
     if not dot or not stem or "@" in name or "//" in name:
@@ -197,7 +197,7 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _folders(written: Iterable[str], catalog: Catalog) -> list[str]:
-    """Return the folders that are named: by path, or by a last name that is unique."""
+    """Return the folders that are named, by path or by its last parts."""
     by_last: dict[str, list[str]] = {}
     for path in catalog.folders:
         if path != ".":

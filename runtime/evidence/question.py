@@ -1,4 +1,4 @@
-"""What a question is about, as far as its words say: no model reads it here."""
+"""Parses a question into search terms and intent by its words, without a model."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from . import languages
 from .words import Terms, joined, terms, words
 
 MAX_LENGTH = 6000
-"""Characters of a question that are read: its end, where a text was pasted before it."""
+"""Maximum characters of a question; of a longer one its end is parsed."""
 MAX_SMALL = 12
-"""Words of a greeting."""
+"""Maximum words of a greeting."""
 
 
 @dataclass(frozen=True)
@@ -29,25 +29,25 @@ class Question:
     numbers: tuple[int, int] | None
     """First and last number of the requested lines; negative from the end."""
     faults: bool
-    """Whether it is about failures."""
+    """Whether the question is about failures."""
     counts: bool
-    """Whether it asks how many, or for the most frequent."""
+    """Whether the question asks for a count or the most frequent item."""
     follows: bool
-    """Whether it refers to earlier messages."""
+    """Whether the question refers to earlier messages."""
     ends: bool
-    """Whether it asks for the last of something."""
+    """Whether the question asks for the last of something."""
     small: bool
-    """Whether it is a greeting or thanks."""
+    """Whether the text is a greeting or thanks."""
     here: bool
-    """Whether its words refer to this folder."""
+    """Whether the question's words refer to this folder."""
     asks: bool
-    """Whether it is a question, by its words."""
+    """Whether the text is a question, by its words."""
     acts: bool
-    """Whether it is a task that changes something, and not a question."""
+    """Whether the text is a task that changes something, and not a question."""
     removes: bool
-    """Whether it may request to delete a whole file."""
+    """Whether the text may request to delete a whole file."""
     moves: bool
-    """Whether it may request to move a whole file."""
+    """Whether the text may request to move a whole file."""
 
 
 def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Question:
@@ -87,7 +87,7 @@ def read(text: str, earlier: Sequence[str] = (), *, faults: bool = False) -> Que
 
 @lru_cache(maxsize=8)
 def parsed(text: str) -> Question:
-    """Return a question parsed on its own, as `read` does, cached."""
+    """Parse a question without earlier ones, cached (see `read`)."""
     return read(text)
 
 

@@ -1,7 +1,7 @@
-"""Rank lines by what they share with a question: from index chunks or a bounded scan.
+"""Rank lines by their match with a question: from index chunks or a bounded scan.
 
-A line counts what it has of the question's words, each by its rarity, and less what stands above
-it, around it and in the name of its file: `port = 22` says little without its heading.
+A line scores the question's words that it has, each by its rarity, and at a lower weight those
+above it, around it and in its file's name: `port = 22` means little without its heading.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ FEW_BYTES = 4 << 20  # of all files, at which abbreviations are scanned for, too
 PER_CHUNK = 40 * ROWS  # bytes, about
 
 ABOVE, AROUND, OF_NAME, OF_FOLDER, AT_ONCE, OF_FAULT = 0.6, 0.3, 0.8, 0.4, 1.5, 0.5
-"""What counts, of 1 for a word in the line itself: the same word in a heading above it, in a line
-near it, in the file's name, in those of its folders; a text that is written as one thing; a mark of
-a failure, of the rarest word."""
+"""Weights relative to a word in the line itself: the word in a heading above, in a nearby line, in
+the file's name, in its folders' names; a compound text; a mark of a failure, relative to the rarest
+word."""
 RARE = 2.0  # what a mark of a failure counts at least as a word: few lines have one
 FLOOR = 0.15  # that a word counts which all chunks have
 WIDE = 100  # characters of a line that is of usual width; shorter ones say what they say plainly
 AT_START = 1.25  # factor for a word at the start of a line: the line is about it
 OF_DEPTH, OF_ASIDE = 0.02, 0.15
-"""What a line counts less for each folder that its file lies in, since what is about the whole lies
-at the top; and in files that are beside the matter, such as tests and examples."""
+"""Discounts of a line's score: per folder above its file, since files about the whole project are
+at the top; and in secondary files, such as tests and examples."""
 OF_KEY = 1.0
-"""What a line counts more whose key, or the name that it defines, is all made of the question's
-words: it is what is asked for, not what speaks of it."""
+"""Bonus of a line whose key, or the name that it defines, consists of the question's words: it is
+the requested line rather than one that mentions it."""
 ALIKE = 3  # lines that differ in nothing but numbers, after which more of them count little
 
 _ASIDE = re.compile(r"(^|/)(tests?|testing|testdata|examples?|samples?|vendor|third_party)/", re.I)
@@ -66,7 +66,7 @@ class Line:
     number: int
     text: str
     score: float = 0.0
-    """How much it shares with the question; larger is better."""
+    """Match with the question; larger is better."""
 
 
 @dataclass
@@ -78,11 +78,11 @@ class Ranked:
     """The share of the question's terms, by rarity, that the best line has, with its headings, its
     neighbors and the name of its file: 0 to 1."""
     searched: int = 0
-    """Files that were searched."""
+    """Number of files that were searched."""
     unsearched: int = 0
-    """Files that were not searched in time."""
+    """Number of files that were not searched in time."""
     unknown: list[str] = field(default_factory=list)
-    """Words of the question that no file and no name has, if all files were searched."""
+    """Words of the question that no file and no path contains, if all files were searched."""
 
 
 @dataclass
@@ -106,12 +106,12 @@ class Ranking:
         self._index = index
 
     def rank(self, question: Question, always: Iterable[str], end: float) -> Ranked:
-        """Rank the lines of all files.
+        """Rank the lines of the catalog's files by their match with a question.
 
         Args:
             question: the question.
-            always: files that are looked into however little they share.
-            end: time.monotonic() after which no further file is looked into.
+            always: files to scan whatever their names.
+            end: time.monotonic() after which no further file is scanned.
         """
         terms, files, text_of = question.terms, self._catalog.files, cache(self._text_of)
         names = _Names(self._catalog, terms)
@@ -164,7 +164,7 @@ class Ranking:
             return
 
     def _look_into(self, chunk: Chunk, scan: _Scan, text_of: Callable[[str], Text | None]) -> None:
-        """Score a chunk of the index; scan the whole file if it has changed since."""
+        """Score the lines of an index chunk; scan the whole file if it has changed since."""
         path = chunk.paths[0]
         if path not in scan.current:
             scan.current[path] = self._catalog.current(path)
@@ -183,7 +183,7 @@ class Ranking:
         scan.look_at(path, lines, chunk.line)
 
     def _text_of(self, path: str) -> Text | None:
-        """Return the text of a file that is small enough to find its headings; else None."""
+        """Return a file's text if it is small enough to find its headings; else None."""
         try:
             return self._texts.get(path) if self._catalog.files[path][0] <= SMALL else None
         except (ToolError, KeyError):
@@ -191,7 +191,7 @@ class Ranking:
 
 
 class _Scan:
-    """Finds the lines of texts that may have words of a question, and looks at these closely."""
+    """Finds the lines of texts that may contain words of a question, and scores these."""
 
     def __init__(self, question: Question, short: bool) -> None:
         self.hits: list[_Hit] = []
@@ -208,14 +208,14 @@ class _Scan:
         self._texts = [*(one for one, *_ in self._needles), *(FAULTS if question.faults else ())]
 
     def look_at(self, path: str, lines: Sequence[str], first: int) -> None:
-        """Score the lines of a chunk; `first` is the number of its first line."""
+        """Add hits among the lines of a chunk; `first` is the number of its first line."""
         folded = fold("\n".join(lines))
         for at in sorted({at for one in self._texts for at in _lines_with(one, folded)}):
             if hit := self._hit(path, first + at, lines[at]):
                 self.hits.append(hit)
 
     def look(self, path: str, whole: str) -> None:
-        """Scan the text of a file for hits."""
+        """Add the hits of a whole file's text."""
         # Accents of a large text are left as they are: taking it apart takes too long.
         folded = fold(whole) if len(whole) <= FEW_BYTES else whole.lower()
         found: Counter[int] = Counter()
@@ -277,7 +277,7 @@ def _lines_with(needle: str, text: str) -> Iterator[int]:
 
 
 class _Names:
-    """What the paths of files have of a question's terms; rare words count more."""
+    """Scores of file paths by the question's terms that they contain, by rarity."""
 
     def __init__(self, catalog: Catalog, terms: Terms) -> None:
         self.scores: Counter[str] = Counter()
@@ -296,7 +296,7 @@ class _Names:
                 self.scores[path] += terms.weights[word] * share * self._rare[word]  # pyright: ignore[reportArgumentType]
 
     def knows(self, word: str) -> bool:
-        """Return whether a name contains a word."""
+        """Return whether any path contains a word."""
         return word in self._rare
 
     def best(self, limit: int) -> list[str]:
@@ -304,7 +304,7 @@ class _Names:
         return nsmallest(limit, found, key=lambda path: (-self.scores[path], path))
 
     def of(self, path: str) -> Weights:
-        """Return the weight of each word in a path."""
+        """Return the weight of each question term in a path."""
         found: Weights = {}
         _raise(found, self._terms.found_in(path), OF_FOLDER)
         _raise(found, self._terms.found_in(path.rpartition("/")[2]), OF_NAME)
@@ -312,7 +312,7 @@ class _Names:
 
 
 def _alike(catalog: Catalog, terms: Terms) -> Iterator[tuple[str, set[str]]]:
-    """Yield the words of file names that may be words of the question, with their paths."""
+    """Yield the words of paths that match words of the question, with their paths."""
     by_word, ordered = catalog.by_word()
     names = {short for short in terms.short if short in by_word}
     for word in terms.telling:
@@ -330,7 +330,7 @@ def _alike(catalog: Catalog, terms: Terms) -> Iterator[tuple[str, set[str]]]:
 
 @dataclass
 class _Scoring:
-    """Scores hits."""
+    """Scores and ranks hits."""
 
     _question: Question
     _rarity: Weights
@@ -341,7 +341,7 @@ class _Scoring:
         self._fault = OF_FAULT * max([RARE, *self._rarity.values()])
 
     def ranked(self, hits: list[_Hit]) -> Ranked:
-        """Convert hits to lines, ranked."""
+        """Score hits with their context; return them as ranked lines."""
         for hit in hits:
             hit.own = self._own(hit)
         by_file: dict[str, list[_Hit]] = {}
@@ -372,7 +372,7 @@ class _Scoring:
         return result
 
     def _own(self, hit: _Hit) -> float:
-        """Score a line by itself: higher if it is short, as a setting or a definition is."""
+        """Score a line without its context: higher if it is short, as settings are."""
         width = min(max(len(hit.text), 20) / WIDE, 3.0)
         score = sum(self._rarity[word] * share for word, share in hit.has.items())
         start = max((self._rarity[word] * hit.has[word] for word in hit.start), default=0.0)
@@ -431,7 +431,7 @@ def _near(several: list[_Hit], index: int) -> Weights:
 
 
 def _spread(lines: list[Line]) -> list[Line]:
-    """Move lines behind the others that repeat `ALIKE` better ones: a log repeats itself."""
+    """Move lines that differ from `ALIKE` better ones only in digits to the end."""
     kinds: Counter[tuple[str, str]] = Counter()
     first: list[Line] = []
     later: list[Line] = []

@@ -1,7 +1,7 @@
-"""The text of the workspace's files: plain, or unpacked within bounds.
+"""Reads and caches the text of the workspace's files: plain, or unpacked within bounds.
 
-All bytes come through `Workspace.open`. Each text is kept, within a bound, while its file is the
-same one: by size, time of change and inode.
+All bytes come through `Workspace.open`. A text stays cached, within a bound, while its file is
+unchanged by size, modification time and inode.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Text:
     """The text of a file."""
 
     whole: str
-    """The lines, joined by line feeds."""
+    """All lines, joined by line feeds."""
     cut: bool = False
-    """Whether the file has more than was read."""
+    """Whether the file is longer than the text that was read."""
 
     @cached_property
     def lines(self) -> list[str]:
@@ -42,7 +42,7 @@ class Text:
 
     @cached_property
     def parents(self) -> list[int]:
-        """Return the parent of each line, both from 0: a less indented line, or a heading."""
+        """Return each line's parent by index: a less indented line or a heading; -1 for none."""
         found: list[int] = []
         inside: list[tuple[int, int]] = []
         section = heading = -1
@@ -70,7 +70,7 @@ class Text:
 
 
 def read_text(workspace: Workspace, path: str, limit: int = BUDGET) -> Text:
-    """Read a file.
+    """Read the text of a file, unpacked if it is compressed.
 
     Raises:
         ToolError: it cannot be read, or is no text.
@@ -83,11 +83,11 @@ def read_text(workspace: Workspace, path: str, limit: int = BUDGET) -> Text:
 
 
 Key = tuple[int, int, int]
-"""Size, time of change in ns, inode: another one is another text."""
+"""Size, modification time in ns and inode, which identify a version of a file."""
 
 
 def key_of(found: os.stat_result) -> Key:
-    """Return the key of a file as it was found."""
+    """Return the key of a file by its stat result."""
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
@@ -101,7 +101,7 @@ class Texts:
         self._lock = threading.Lock()
 
     def get(self, path: str, limit: int = BUDGET) -> Text:
-        """Return the text of a file as it is now.
+        """Return the current text of a file, cached.
 
         Raises:
             ToolError: it cannot be read, or is no text.
@@ -127,7 +127,7 @@ class Texts:
                 self._size -= len(gone.whole)
 
     def part(self, path: str, start: int, length: int) -> list[str]:
-        """Return lines of a plain file by byte offset and length.
+        """Read lines of a plain file by byte offset and length.
 
         Raises:
             ToolError: it cannot be opened.

@@ -1,8 +1,8 @@
-"""What code reckons for a question: rows of a table, and how many lines hold what.
+"""Derives the `table` and `count` calls that compute the figures a question asks for.
 
-Small models do not count and do not add, and call no tool for it either. So where a question asks
-how many, or is about a table, the calls of `table` and `count` that its words suggest are made for
-it: a cell that the question names is a condition, a column that it names is reckoned with.
+Small models neither count nor add, nor call a tool for it. So where a question asks how many, or
+is about a table, the harness makes the calls of `table` and `count` that its words suggest: a cell
+that the question names becomes a condition, a column that it names is aggregated.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _DEFINED = {
     "method": r"^\s+(?:pub |public |static |async )*(?:def|fn|func|function) \w",
     "test": r"^\s*(?:async )?def test_|^\s*(?:it|test)\(|^\s*#\[test\]|^func Test",
 }
-"""Lines that define what questions about sources ask for, by the word for it."""
+"""Patterns of lines that define a construct of source code, by its name."""
 _ENDINGS = {
     "python": ("py", "pyi"), "markdown": ("md",), "javascript": ("js", "mjs"), "rust": ("rs",),
     "typescript": ("ts", "tsx"), "text": ("txt",), "yaml": ("yaml", "yml"), "ruby": ("rb",),
     "shell": ("sh", "bash"),
 }  # fmt: skip
-"""Endings of files of a kind; others are called by their ending."""
+"""File extensions by the name of a kind; other kinds are named by their extension."""
 _STRUCTURE = (r"^\[", r"^\s*[-*] ", r"^#+ ")
-"""Sections, items and headings: counted where no word of the question is in the file."""
+"""Patterns of sections, items and headings, counted where a file has no word of the question."""
 
 Arguments = Mapping[str, object]
 
@@ -66,17 +66,17 @@ def is_table(path: str, text: Text) -> bool:
 
 @dataclass
 class Reckoning:
-    """What the words of a question refer to in a table."""
+    """A question's references to a table, and the queries that follow from them."""
 
     where: list[str] = field(default_factory=list)
-    """SQL conditions, the surest first."""
+    """SQL conditions, the most certain first."""
     used: set[str] = field(default_factory=set)
     named: dict[str, float] = field(default_factory=dict)
-    """Columns that the question names, by the share of their words."""
+    """Columns that the question names, with the share of their words in it."""
     of_name: int = 0
-    """The number of words of the file's name that the question has."""
+    """Number of words of the file's name in the question."""
     queries: list[str] = field(default_factory=list)
-    """The queries that answer the question, in SQL."""
+    """SQL queries that answer the question."""
 
     @property
     def fits(self) -> float:
@@ -85,17 +85,17 @@ class Reckoning:
 
 
 class Tables:
-    """A cache of open tables, for those that recent questions were about."""
+    """LRU cache of open tables."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._open: OrderedDict[tuple[str, Key], _Columns] = OrderedDict()
 
     def get(self, path: str) -> _Columns:
-        """Return the table of a file as it is now.
+        """Open the current table of a file, cached.
 
         Raises:
-            ToolError: it is none.
+            ToolError: the file is no table.
         """
         of = path, key_of(self._workspace.stat(path))
         if of not in self._open:
@@ -111,7 +111,7 @@ class Tables:
             self._open.popitem()[1].table.close()
 
     def meant(self, question: Question, paths: Iterable[str]) -> Iterator[Arguments]:
-        """Return the queries of a question to the table that it matches best."""
+        """Return the arguments of `table` calls for the table that a question matches best."""
         best, of = Reckoning(), ""
         for path in paths:
             with suppress(ToolError):
@@ -122,7 +122,7 @@ class Tables:
 
 
 class _Columns:
-    """What is found once of an open table: by column its cells, and whether it is a key."""
+    """Cached facts on the columns of an open table: distinct cells, and whether it is a key."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -133,7 +133,7 @@ class _Columns:
     def _cells(self, name: str) -> dict[str, list[tuple[int, str]]]:
         """Return the distinct texts of a column, with their index, by their first word.
 
-        Those of a script without spaces stand together, under an empty one.
+        Texts of a script without spaces are all under an empty word.
         """
         found: dict[str, list[tuple[int, str]]] = {}
         for at, cell in enumerate(self.different(name)):
@@ -149,7 +149,7 @@ class _Columns:
         return [row[0] for row in self.table.rows(query)]
 
     def _is_key(self, name: str) -> bool:
-        """Return whether a column looks like a key (all different whole numbers): not summed."""
+        """Return whether a column looks like a key (distinct whole numbers or texts)."""
         one = quoted(name)
         broken = f"sum({one} <> round({one}))" if self.numbers[name] else "0"
         query = f"SELECT count(*), count(DISTINCT {one}), {broken} FROM t"
@@ -195,7 +195,7 @@ def of_table(table: _Columns, path: str, question: Question) -> Reckoning:
 
 
 def _meant(text: str, question: Question, spaced: str, folded: str) -> int:
-    """Return how many letters of a question name a cell; 0 if it does not name it."""
+    """Return how strongly a question names a cell, in characters; 0 if it does not."""
     if len(text) <= 4 and text.isupper():  # a code, which may be a word otherwise
         there = text in question.text
         return 4 if there and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", question.text) else 0
@@ -253,10 +253,10 @@ def _where(conditions: Sequence[str]) -> str:
 
 
 def of_files(paths: Collection[str], folder: str, question: Question) -> str:
-    """Return how many files are in a folder, recursively, if the question asks; else "".
+    """Return the recursive file count of a folder as text, if the question asks; else "".
 
     Args:
-        paths: of all files.
+        paths: all file paths.
         folder: the one that the question names, or ``.``.
     """
     found = FILES.search(question.text)
@@ -278,14 +278,14 @@ def of_files(paths: Collection[str], folder: str, question: Question) -> str:
 
 
 def of_lines(texts: Mapping[str, Text], question: Question, folder: str) -> Sequence[Arguments]:
-    """Return the line counts that a question asks for, in the file that best matches it.
+    """Return the arguments of `count` calls for a question, in the file that best matches it.
 
-    They are of what is asked how many of there are, or of what a file that is named is made of. A
-    figure that stands in a line is none of them: "how many workers does nginx start".
+    They count what the question asks the number of, or the parts of a named file. A figure that a
+    line states is not counted: "how many workers does nginx start".
 
     Args:
-        texts: of files that may be meant.
-        folder: in all files of which is counted instead; empty: none.
+        texts: by path, of candidate files.
+        folder: count in all its files instead of one; empty: none.
     """
     phrases = {path: phrases_in(path, text, question) for path, text in texts.items()}
 

@@ -1,4 +1,4 @@
-"""Find where an answer's facts are in what was read: by code, without a model.
+"""Find the source lines of an answer's facts in tool results, without a model.
 
 A fact is supported by a line that has it and that also carries what the question asks about: its
 words, where those of its file's name and of what it stands under (a section, a key, the names of
@@ -27,11 +27,11 @@ LOOKING = ("list_dir", "read_file", "search", "count", "table")
 MAX_LINES, MAX_LINE = 4000, 2000  # lines that are looked at, the newest; characters of one
 BEST = 5
 NAMED, SHARE = 0.8, 0.3
-"""What a line has to carry, as a share of what the best line does: where that has the key that the
-question names, and else. From planted inventions (`labs/harness/inventions.py`)."""
+"""Minimum score of a supporting line, as a share of the best line's: where that one has the key
+that the question names, and else. Tuned on planted inventions (`labs/harness/inventions.py`)."""
 SURE, FAINT = 0.6, 0.3
-"""Share of the question's words in the best line from which on it has the key, and below which
-nothing is asked of a line."""
+"""Share of the question's words in the best line: from `SURE` on it may have the key; below `FAINT`
+any line may support a fact."""
 
 PROSE = 6  # words of a line of prose
 _HIT = re.compile(r"(.+?):(\d+):(.*)", re.DOTALL)
@@ -43,13 +43,13 @@ _KEY = re.compile(
 
 
 class Read(NamedTuple):
-    """The result of one call."""
+    """The result of one call, to check answers against."""
 
     tool: str
     path: str
     text: str
     counted: bool = False
-    """Whether the text names the topic of the question itself, as a tool's count does."""
+    """Whether its lines need no words of the question to support a fact, as a tool's count."""
 
 
 class Source(NamedTuple):
@@ -58,7 +58,7 @@ class Source(NamedTuple):
     fact: str
     path: str
     line: int
-    """From 1; 0: the file's name, or a result that has no lines of a file."""
+    """Line number from 1; 0: the file's name, or a result without line numbers."""
 
     @property
     def place(self) -> str:
@@ -75,7 +75,7 @@ class Checked:
     unsupported: tuple[str, ...] = ()
     """The facts that no line has together with the topic of the question."""
     stated: tuple[str, ...] = ()
-    """Those of them that are more than the number of a line."""
+    """The unsupported facts other than line numbers."""
     lines: tuple[Line, ...] = ()
     """The lines that support the facts."""
     best: tuple[Line, ...] = ()
@@ -85,11 +85,11 @@ class Checked:
 def check(
     answer: str, question: str, reads: Iterable[Read], earlier: Sequence[str] = ()
 ) -> Checked:
-    """Check the facts of an answer against what was read.
+    """Check the facts of an answer against tool results.
 
     Args:
         answer: the answer.
-        question: the question: facts that it contains itself are not checked.
+        question: the question, whose own facts are not checked.
         reads: results, the oldest first.
         earlier: previous questions and answers, the newest last.
     """
@@ -130,7 +130,7 @@ def _carrier(ranked: Sequence[Line], fact: Fact, need: Mapping[bool, float]) -> 
 
 
 def _lines(reads: Iterable[Read], *, counts: bool) -> Iterator[Line]:
-    """Yield the lines of results, each line of a file once.
+    """Yield the lines of results; a line of a file only once.
 
     counts: whether a note on a file's length answers the question.
     """
@@ -155,7 +155,7 @@ def _lines(reads: Iterable[Read], *, counts: bool) -> Iterator[Line]:
 
 
 def _of_file(path: str, numbered: Sequence[tuple[int, str]]) -> Iterator[Line]:
-    """Yield lines of a file, with the headings above each."""
+    """Yield numbered lines of a file with the headings above each."""
     parents = Text("\n".join(text for _, text in numbered)).parents
     header = numbered[0][1] if path.endswith((".csv", ".tsv")) and numbered[0][0] == 1 else ""
     chain: list[str] = []
@@ -175,10 +175,10 @@ def _continues(before: str, text: str) -> bool:
 
 
 def _score(lines: Sequence[Line], terms: Terms) -> dict[bool, float]:
-    """Find how much of a question each line carries, by the rarity of its words.
+    """Set the score of each line: the question's words that it has, weighted by rarity.
 
     Returns:
-        What a line has to carry to support a fact, and what a name of a listing has to.
+        The minimum score to support a fact, for a line (False) and an entry of a listing (True).
     """
     for line in lines:
         for text in (line.path, line.above, line.text):
@@ -204,7 +204,7 @@ def _score(lines: Sequence[Line], terms: Terms) -> dict[bool, float]:
 
 
 def _is_keyed(text: str, terms: Terms) -> bool:
-    """Return whether a line is a key and its value, and the question has the whole key."""
+    """Return whether a line is a key with a value, and the question has all words of the key."""
     if (found := _KEY.match(text)) is None:
         return False
     key = found[1] or found[2]

@@ -1,4 +1,4 @@
-"""Words of questions and lines, in any script.
+"""Tokenizes questions and lines into comparable words, in any script.
 
 Text is compared folded: lower case, without accents. Names in sources count as their words
 (`keepAlive`, `keep_alive`). Scripts without spaces count by pairs of characters.
@@ -47,7 +47,7 @@ def fold(text: str) -> str:
 
 
 def with_parts(text: str) -> str:
-    """Append to each camel-case name in a text its separate words."""
+    """Append its separate words to each camel-case name in a text."""
     if text.islower():
         return text
     return _CAMEL.sub(lambda found: f"{found[0]} {_HUMP.sub(' ', found[0])}", text)
@@ -95,13 +95,13 @@ class Terms:
     """The search terms of a question."""
 
     weights: Weights
-    """Word (or pair of characters) to weight, before its rarity."""
+    """Weight of each word (or pair of characters), before rarity."""
     compounds: Weights
-    """Folded text that is written as one thing, such as a version or a path, to weight."""
+    """Weight of each folded text that must match as a whole, such as a version or a path."""
 
     @cached_property
     def telling(self) -> list[str]:
-        """Return the words that identify the topic: not those of any question."""
+        """Return the words that identify the topic, without those common to all questions."""
         return [word for word, weight in self.weights.items() if weight >= 0.3]
 
     @cached_property
@@ -114,7 +114,7 @@ class Terms:
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Return words by their possible abbreviations: names in files are short."""
+        """Map possible abbreviations to their words, as names in files are short."""
         return {
             word[:size]: word
             for word in self.telling
@@ -125,7 +125,7 @@ class Terms:
 
     @cached_property
     def _fits(self) -> Callable[[str], list[tuple[str, float]]]:
-        """Return a cached function: the terms that a word of a text may be, and how well."""
+        """Return a cached function from a word of a text to matching terms with their scores."""
 
         @cache
         def fits(word: str) -> list[tuple[str, float]]:
@@ -178,7 +178,7 @@ def terms(text: str, weight: float = 1.0) -> Terms:
 
     Args:
         text: the question.
-        weight: what its words count.
+        weight: of its words.
     """
     weights: Weights = {}
     for word in words(text):

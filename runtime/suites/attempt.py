@@ -1,4 +1,4 @@
-"""One attempt at a task: its folder, an agent, the answers, and their checks."""
+"""Runs one attempt at a task: sets up its folder and an agent, asks, and checks the answers."""
 
 from __future__ import annotations
 
@@ -46,11 +46,10 @@ def attempt(
 ) -> Row:
     """Run a task's questions once; return the results row without the model's name.
 
-    What is `hidden`, files of the run itself, is not seen by the tools, nor copied for them.
+    Tools do not see the files in `hidden`, which are those of the run itself.
 
-    A limit that was reached and an answer that is wrong are failures of the model: ``passed`` is
-    false. What went wrong on our side, such as a server that is gone, is a ``status`` of ``error``
-    with its text in ``error``.
+    Reaching a limit or answering wrongly is a failure of the model: ``passed`` is false. A
+    technical failure, such as a lost server, is the ``status`` ``error``, its text in ``error``.
     """
     row: Row = {"status": "answered", "passed": False, "questions": [], "usage": {}}
     began, groups = time.time(), suite.tools_of(task)
@@ -99,7 +98,7 @@ def attempt(
 
 @contextmanager
 def _folder(suite: Suite, task: Task, hidden: Sequence[Path]) -> Iterator[Path | None]:
-    """Yield the task's folder: itself where nothing writes, else a temporary copy."""
+    """Yield the task's folder: the original where nothing writes to it, else a temporary copy."""
     source = suite.folder_of(task)
     described = folder_of(source) if source is not None else None
     if described is None and source is not None and not source.is_dir():
@@ -131,14 +130,14 @@ def _folder(suite: Suite, task: Task, hidden: Sequence[Path]) -> Iterator[Path |
 
 
 def let_go(agent: Agent[Any]) -> None:
-    """Close the agent and its session now: its KV pages would stay until a cycle collection."""
+    """Close an agent and its session, to free its KV pages before garbage collection."""
     with suppress(AgentError, EngineError):  # of another server it has none
         agent.session.close()
     agent.close()
 
 
 class _Talk:
-    """A conversation, question by question; the usage of all of them together."""
+    """Conversation of one attempt: asks its questions, and sums their usage."""
 
     def __init__(self, agent: Agent[Any], outcome: Outcome) -> None:
         self._agent = agent
@@ -149,7 +148,7 @@ class _Talk:
         self.broken = ""
 
     def ask(self, question: Question) -> Row:
-        """Ask one, and check the answer."""
+        """Ask a question and check the answer; return its results row."""
         self._questions.append(question.ask)
         calls: list[tuple[str, bool]] = []
         arguments: dict[str, Any] = {}

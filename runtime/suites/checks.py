@@ -21,11 +21,11 @@ from .suite_files import Turn
 from .verdict import LONGEST, accept, evidence, fold, invented
 
 Snapshot = Mapping[str, str]
-"""Paths of files to hashes of their content."""
+"""Digest of each file's content, or target of a link, by path."""
 
 
 class Judge(Protocol):
-    """Decides checks that no rule can."""
+    """Callable that decides checks by a rubric, such as a model."""
 
     def __call__(self, rubric: str, question: str, answer: str) -> tuple[bool, str]:
         """Return whether the answer is right, and why."""
@@ -34,12 +34,12 @@ class Judge(Protocol):
 
 @dataclass
 class Outcome:
-    """The evidence for the checks of one question.
+    """Outcome of one question, for its checks.
 
     Attributes:
         calls: names of the tools that were called, and whether the call succeeded.
-        questions: all so far; results: what the tools returned so far.
-        root: the task's folder; before: what was in it.
+        questions: all so far; results: tool results so far.
+        root: the task's folder; before: its snapshot before the questions.
     """
 
     question: str
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def run_check(check: Check, outcome: Outcome) -> dict[str, Any]:
-    """Return a check's result for the results file; ``why`` only where it failed."""
+    """Run a check; return its entry in the results file, with ``why`` where it failed."""
     try:
         why = _CHECKS[check.kind](check, outcome)
     except RegexTimeoutError:
@@ -63,7 +63,7 @@ def run_check(check: Check, outcome: Outcome) -> dict[str, Any]:
 
 
 def snapshot(root: Path) -> dict[str, str]:
-    """Return the files of a folder by digest, and links by target."""
+    """Return the digest of each file in a folder, and the target of each link."""
     found: dict[str, str] = {}
     for parent, _, names in os.walk(root):
         for name in names:

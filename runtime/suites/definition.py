@@ -33,13 +33,13 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 def _as_text(given: object) -> object:
-    """Return the text of a number or date, which YAML and TOML have already parsed."""
+    """Convert a number or date, as parsed by YAML or TOML, back to text."""
     plain = isinstance(given, int | float | date) and not isinstance(given, bool)
     return str(given) if plain else given
 
 
 def _listed(given: object) -> object:
-    """Return a list of one that was given alone."""
+    """Wrap a single item in a list."""
     return [given] if isinstance(given, str | dict) else given
 
 
@@ -61,7 +61,7 @@ class FileCheck(_Strict):
 
 
 class Facts(_Strict):
-    """Rules about meaning; a question of a folder file has its own, `suite_files.Turn`."""
+    """Rules on the facts of an answer, as in `suite_files.Turn`."""
 
     has: list[str | list[str]] = []
     says: list[str | list[str]] = []
@@ -73,25 +73,25 @@ class Facts(_Strict):
 
 
 class Check(_Strict):
-    """One condition; exactly one of the fields up to `judge` selects its kind."""
+    """One condition on an answer; exactly one of the fields up to `judge` selects its kind."""
 
     contains: str | list[str | list[str]] | None = None
-    """Texts that the answer must contain; of an inner list one will do."""
+    """Texts that the answer must contain; of an inner list, any one."""
     lacks: str | list[str] | None = None
     equals: str | list[str] | None = None
-    """The answer without space around it; of a list one of them."""
+    """The expected answer, surrounding whitespace aside; of a list, any one."""
     regex: str | None = None
     json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
     changed: list[str] | None = None
-    """Exactly these files were made, changed or removed."""
+    """The files that must have been created, changed or removed, and no others."""
     files: dict[str, FileCheck] | None = None
     called: str | list[str] | None = None
-    """Tools that must have been called, and not have failed each time."""
+    """Tools that must have been called, each with at least one success."""
     facts: Facts | None = None
     grounded: Literal[True] | None = None
-    """Nothing in the answer was invented: it is in the questions or in what tools returned."""
+    """Whether each fact of the answer must be in the questions or the tool results."""
     judge: str | None = None
-    """What a judge model must say yes to."""
+    """Rubric that a judge model must find fulfilled."""
 
     ignore_case: bool = False
     name: str | None = None
@@ -112,7 +112,7 @@ class Check(_Strict):
 
     @property
     def kind(self) -> str:
-        """Return the kind of the condition."""
+        """Return the name of the field that selects the condition's kind."""
         found = next(kind for kind in KINDS if getattr(self, kind) is not None)
         return "schema" if found == "json_schema" else found
 
@@ -124,7 +124,7 @@ KINDS = (
 
 
 class Question(_Strict):
-    """One turn of a conversation."""
+    """One question of a conversation, with its checks."""
 
     ask: Name | Annotated[str, Field(min_length=1)]
     checks: list[Check] = Field(min_length=1)
@@ -141,12 +141,12 @@ class Task(_Strict):
     turns: list[Question] = []
     dir: str | None = None
     files: dict[str, str] = {}
-    """Texts that are written into the task's own copy of the folder first."""
+    """Texts by path, written into the task's copy of the folder first."""
     tools: list[ToolGroup] | None = None
     answer_schema: dict[str, Any] | None = None
-    """The model can write nothing but JSON that fits it."""
+    """JSON schema that constrains the answers."""
     version: Version = ""
-    """Attempts at another version are made again; what a folder holds is not looked at for it."""
+    """Version of the task: a new one repeats its attempts; changes of a folder do not."""
 
     @model_validator(mode="after")
     def _either(self) -> Task:
@@ -160,7 +160,7 @@ class Task(_Strict):
 
     @property
     def questions(self) -> list[Question]:
-        """Return the turns."""
+        """Return the task's questions: its turns, or its single question."""
         return self.turns or [Question(ask=self.question or "", checks=self.checks)]
 
 
@@ -169,7 +169,7 @@ class Price(_Strict):
 
     input: float = Field(default=0.0, ge=0)
     cached: float | None = Field(default=None, ge=0)
-    """As `input` where it is not given."""
+    """Price of cached input tokens; default: `input`."""
     output: float = Field(default=0.0, ge=0)
 
     @model_validator(mode="before")
@@ -197,7 +197,7 @@ class Model(_Strict):
 
 
 class Setting(_Strict):
-    """The settings of the agent and of its sampling."""
+    """Named settings of the agent and its sampling."""
 
     name: Name = "default"
     system: str | None = None
@@ -212,11 +212,11 @@ class Setting(_Strict):
     min_p: float | None = None
     repeat_penalty: float | None = None
     seed: int = 0
-    """Of the first repeat; the others have the numbers after it."""
+    """Seed of the first repeat; each further one adds 1."""
 
 
 class Suite(_Strict):
-    """A whole suite; relative paths are relative to the folder `place`."""
+    """An evaluation suite; relative paths start from the folder `place`."""
 
     name: Name
     about: str = ""
@@ -255,7 +255,7 @@ class Suite(_Strict):
         return self.tools if task.tools is None else task.tools
 
     def folder_of(self, task: Task) -> Path | None:
-        """Return the folder of a task, or None."""
+        """Return the path of a task's folder, or None."""
         given = task.dir if task.dir is not None else self.dir
         return None if given is None else self.place / given
 
@@ -264,7 +264,7 @@ class Suite(_Strict):
         return model.price_per_million or self.price_per_million
 
     def cell(self, task: Task, model: Model, setting: Setting) -> str:
-        """Return a digest of the task, model and setting, which earlier attempts are matched by."""
+        """Return a digest of task, model and setting, by which earlier attempts are matched."""
         judged = any(check.judge for question in task.questions for check in question.checks)
         content = {
             "task": task.model_dump(exclude={"group"}),
@@ -285,7 +285,7 @@ def read_suite(path: str | Path) -> Suite:
     """Read a suite from its file.
 
     Raises:
-        SettingError: it cannot be read, or says something that cannot be; names the place.
+        SettingError: it cannot be read, or is invalid; names the location.
     """
     path = Path(path)
     data = _parsed(path)
@@ -344,7 +344,7 @@ def _yaml(path: Path, text: str) -> Any:
 
 
 def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
-    """Return the location of an error, with the task's id where there is one."""
+    """Format the location of a validation error, with the task's id where there is one."""
     parts = [str(part) for part in location]
     tasks = data.get("tasks")
     if len(location) > 1 and location[0] == "tasks" and isinstance(location[1], int):

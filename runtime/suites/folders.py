@@ -19,7 +19,7 @@ from .suite_files import Folder, Talk, read_folder
 
 
 def tasks_of(suite: Path, patterns: Any) -> list[dict[str, Any]]:
-    """Return the tasks of the folder files that match the patterns, relative to the suite's file.
+    """Return the tasks of the folder files that match patterns relative to the suite's file.
 
     Raises:
         SettingError: there are none, or one is not such a file.
@@ -66,7 +66,7 @@ def _turns(talk: Talk) -> list[dict[str, Any]]:
 
 
 def folder_of(path: Path) -> Folder | None:
-    """Return the folder that a file describes; None where the path is no folder file."""
+    """Read the folder that a TOML file describes; None where the path is no folder file."""
     return _read(path) if path.suffix == ".toml" and not path.is_dir() else None
 
 

@@ -11,7 +11,7 @@ from .suite_files import Folder, Turn
 from .verdict import accept
 
 ABSENT = "It is not there."
-"""What the harness asks a model to say."""
+"""The answer that the harness prompts a model to give for absent facts."""
 
 _SERVICES = ["billing", "search", "mail", "catalog", "reports", "gateway", "sessions", "uploads"]
 _KEYS = {
@@ -39,10 +39,10 @@ class Question:
     """One question over a generated folder.
 
     Attributes:
-        turn: its text, and what makes an answer right.
-        texts: possible answers or calls: the right one first, then what is wrong though it stands
-            in the folder, such as the value of another key.
-        after: of a task: the file that it changes, and its text then.
+        turn: its text, and the rules of a right answer.
+        texts: possible answers or calls: the right one first, then plausible wrong ones, such as
+            the value of another key.
+        after: of a task: the file that it changes, and its text afterwards.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Question:
 
 
 def fresh(seed: int) -> tuple[Folder, list[Question]]:
-    """Generate a folder and a question of each kind."""
+    """Generate a folder, and a question of each kind over it, from a seed."""
     draw = random.Random(seed)
     names, topics = draw.sample(_SERVICES, 4), draw.sample(_TOPICS, 4)
     unlike = iter(draw.sample(range(20, 990), 4 * len(_KEYS)))  # no value occurs twice

@@ -48,7 +48,7 @@ CHANGES: tuple[Settings, ...] = (
     {}, {"evidence_tokens": 600}, {"evidence_tokens": 3000}, {"best_lines": 2},
     {"examples": True}, {"plain_tools": True},
 )  # fmt: skip
-"""Of the default, what is ranked."""
+"""The changes of the default settings that are ranked."""
 RANKED, TRIED = (8, 32), (16, 56)  # questions of each part, at least and at most
 RANKING = 0.45  # of the time
 ANSWER = 2.0  # times as long as ranking one setting, about
@@ -58,7 +58,7 @@ UNSEEN = 1000  # folder from which on questions are answered
 
 @dataclass
 class Ranked:
-    """A changed setting with its scores: by question the probability share, and prompt tokens."""
+    """A change of the settings with its probability share and prompt tokens per question."""
 
     change: Settings
     shares: list[float] = field(default_factory=list)
@@ -71,8 +71,13 @@ class Ranked:
 
 @dataclass
 class Report:
-    """The settings, best first; which questions the best and the default answered right; predicted
-    and measured seconds; the settings to save.
+    """Result of a tuning: ranked settings, trial answers, times, and the settings to save.
+
+    Attributes:
+        ranking: the settings, best first.
+        pairs: by question, whether the best and the default answered right.
+        predicted_s, seconds: predicted and measured time.
+        tuned: the settings to save.
     """
 
     ranking: list[Ranked]
@@ -83,12 +88,12 @@ class Report:
 
 
 class HarnessTuner:
-    """One tuning of one engine.
+    """Tunes the harness settings for one engine's model.
 
     Args:
-        folder: where its questions' folders are made.
-        minutes: that it may take; on a slow machine the fewest questions take longer.
-        on_start, progress: hear of the plan and its time, and of how far it is.
+        folder: where the questions' folders are created.
+        minutes: time budget; on a slow machine the minimum of questions takes longer.
+        on_start, progress: callbacks for the plan with its predicted time, and for progress.
     """
 
     def __init__(
@@ -195,7 +200,7 @@ class HarnessTuner:
 
 
 def _decided(best: Settings, pairs: Sequence[tuple[bool, bool]]) -> Tuned:
-    """Return the settings to save, by the rule of the module."""
+    """Decide which settings to save: the best ones if they beat the default, else the default."""
     rates = [fmean(column) for column in zip(*pairs, strict=True)]
     keep = rates[0] > rates[1]
     rate, date = rates[0] if keep else rates[1], time.strftime("%Y-%m-%d", time.gmtime())
@@ -208,9 +213,9 @@ def share(session: Session, ids: Sequence[int], texts: Sequence[Sequence[int]]) 
     """Return the first text's share of the per-token probabilities of some texts, 0 to 1.
 
     Args:
-        session: of what it has read, as much stays as the prompt begins with.
+        session: its common prefix with the prompt is reused.
         ids: of the prompt.
-        texts: ids of the texts that may follow it, two at least each.
+        texts: ids of the possible continuations, at least two each.
     """
     session.truncate(common_prefix(ids, session.tokens))
     session.prefill(ids[len(session.tokens) :])

@@ -31,10 +31,10 @@ _MAX_TOKENS = 400
 
 
 class ModelJudge:
-    """Asks a model, greedily, each question in its own conversation; thread-safe.
+    """Judge that asks a model, greedily, in a new conversation per verdict; thread-safe.
 
     Attributes:
-        tokens: input and output tokens that its verdicts took.
+        tokens: input and output tokens of all verdicts.
     """
 
     def __init__(self, engine: Engine | RemoteEngine) -> None:

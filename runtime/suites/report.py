@@ -25,7 +25,7 @@ def sections(suite: Suite, rows: Sequence[Row]) -> list[Section]:
 
 
 def as_json(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the scores and the accuracy of each group."""
+    """Return a suite's scores, accuracy by group and wrong answers for JSON."""
     groups, wrong = _groups(suite, rows), _misses(rows)
     return {
         "suite": suite.name,
@@ -36,7 +36,7 @@ def as_json(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def as_page(suite: Suite, rows: Sequence[Row]) -> str:
-    """Return the tables as one HTML page."""
+    """Render the tables of a suite's rows as one HTML page."""
     about = f"{len(suite.tasks):,} tasks, {suite.repeats:,} repeats; {len(rows):,} attempts"
     about += f". {suite.about}" if suite.about else ""
     return page(f"Evaluation: {suite.name}", about, sections(suite, rows))
@@ -74,7 +74,7 @@ def _scores(suite: Suite, scores: Sequence[Score]) -> Section:
 
 
 def _groups(suite: Suite, rows: Sequence[Row]) -> Section | None:
-    """Return the accuracy by group, a column for each model and setting; None for one group."""
+    """Return the table of accuracy by group, a column per model and setting; None for one group."""
     rows = [row for row in rows if row["status"] != "error"]
     groups = sorted({key[2] for key, _ in by_question(rows)})
     if len(groups) < 2:
@@ -98,14 +98,14 @@ def _groups(suite: Suite, rows: Sequence[Row]) -> Section | None:
 
 
 def _of_group(row: Row, group: str) -> Row:
-    """Return the row with the questions of one group only."""
+    """Copy a row with the questions of one group only."""
     own = row.get("group", "")
     questions = [q for q in row["questions"] if q.get("group", own) == group]
     return {**row, "questions": questions}
 
 
 def _misses(rows: Sequence[Row]) -> Section | None:
-    """Return each wrongly answered question: how often, and its first wrong answer."""
+    """Return the table of wrongly answered questions, each with its first wrong answer."""
     found: dict[tuple[str, str, str, int], dict[str, Any]] = {}
     for row in rows:
         if row["status"] == "error":
@@ -138,14 +138,14 @@ def _misses(rows: Sequence[Row]) -> Section | None:
 
 
 def why_wrong(question: Row) -> str:
-    """Explain in a line why an answer did not pass."""
+    """Summarize in a line why an answer did not pass."""
     parts = [] if question["status"] == "answered" else [question.get("message") or "no answer"]
     parts += [f"{c['check']}: {c['why']}" for c in question["checks"] if not c["passed"]]
     return "; ".join(parts)
 
 
 def _errors(rows: Sequence[Row]) -> Section | None:
-    """Return the attempts that an internal error ended; the next eval repeats them."""
+    """Return the table of attempts that a technical error ended, which the next eval repeats."""
     columns = [*_NAMES, Column("task", "task", "text"), Column("why", "why", "text")]
     found = [
         {**{name: row[name] for name in ("model", "setting", "task")}, "why": row["error"]}

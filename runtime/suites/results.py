@@ -1,8 +1,8 @@
 """The results file: one JSON line per attempt, durable before the next one starts.
 
-Who is killed leaves whole lines, and perhaps a torn one, which the next one who opens the file cuts
-off. An attempt counts as done while its task, model and setting are as they were (``cell``), and
-unless something of ours failed it (``status`` ``error``): then it is made again.
+A killed process leaves whole lines, and perhaps a torn one, which the next writer truncates. An
+attempt counts as done while its task, model and setting are unchanged (``cell``), and unless a
+technical error ended it (``status`` ``error``): then it is repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...traces.append_log import claim
 
 Row = dict[str, Any]
 Key = tuple[str, str, str, int]
-"""Task, model, setting, repeat."""
+"""Key of an attempt: task, model, setting, repeat."""
 
 VERSION = 1
 _OPENING = b'{"suite"'  # of every line
@@ -58,7 +58,7 @@ class ResultsFile(Closing):
             raise
 
     def _whole_rows(self) -> Iterator[Row]:
-        """Return the complete rows; a torn tail is truncated."""
+        """Yield the complete rows; truncate a torn tail."""
         data = self._file.read()
         end = data.rfind(b"\n") + 1
         rows = list(_rows(data[:end].splitlines(), self.path))

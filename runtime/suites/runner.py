@@ -29,7 +29,7 @@ Progress = Callable[[Row, int, int], None]
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt to make."""
+    """An attempt to run."""
 
     task: Task
     model: Model
@@ -55,7 +55,7 @@ def jobs_of(suite: Suite) -> list[Job]:
 
 
 def current_rows(suite: Suite, rows: Iterable[Row]) -> list[Row]:
-    """Return the rows that match the suite as it is now, with its present groups."""
+    """Return the rows of jobs that are unchanged in the suite, with its current groups."""
     jobs = {job.key: job for job in jobs_of(suite)}
     known = [(row, jobs.get(key_of(row))) for row in rows]
     return [
@@ -72,13 +72,13 @@ def run_suite(
     traces: Path | None = None,
     tell: Progress | None = None,
 ) -> None:
-    """Run the attempts that the results lack.
+    """Run the attempts of a suite that the results lack.
 
     Args:
-        load: gives the engine of a model; it is closed when it is not needed any more.
-        parallel: attempts at once on one engine, which then share its passes.
+        load: loads the engine of a model; it is closed after the model's last attempt.
+        parallel: number of concurrent attempts on one engine, batched in its passes.
         traces: folder for a trace of each attempt.
-        tell: called after each attempt with its row, those done, and those there are to be.
+        tell: called after each attempt with its row, the attempts done, and their total.
     """
     check_requirements(suite)
     hidden = [Path(os.path.abspath(path)) for path in (results.path, traces) if path is not None]
@@ -103,7 +103,7 @@ def run_suite(
 
 
 def _check_traces_apart(suite: Suite, traces: Path | None) -> None:
-    """Refuse a trace folder that tasks read: it cannot be hidden from them."""
+    """Refuse a trace folder that is a task's folder, as it cannot be hidden from the tools."""
     if traces is None:
         return
     for task in suite.tasks:

@@ -43,14 +43,14 @@ class Score:
     """The statistics of one model under one setting.
 
     Attributes:
-        attempts, wanted: that were made, and that there are to be; errors: those that something of
-            ours ended, which count neither as right nor as wrong.
-        questions: different ones; accuracy: mean over them of the share of repeats that were right;
+        attempts, wanted: attempts made and planned; errors: those that a technical error ended,
+            which count neither as right nor as wrong.
+        questions: number of distinct ones; accuracy: mean over them of the share of right repeats;
             low, high: its interval, by the number of questions: repeats of one are not independent.
-        pass_at: by k, the mean over tasks that have so many attempts.
-        *_tokens, seconds, ttft_s: means of an attempt, of ttft_s the median.
+        pass_at: pass@k by k, the mean over tasks with at least k attempts.
+        *_tokens, seconds, ttft_s: means per attempt; of ttft_s the median.
         tokens_per_s: of decodes.
-        cost: of an attempt; cost_of_right: of one that passed. None without a price.
+        cost: per attempt; cost_of_right: per attempt that passed. None without a price.
     """
 
     model: str
@@ -75,7 +75,7 @@ class Score:
 
 
 def score(suite: Suite, rows: Iterable[Row]) -> list[Score]:
-    """Return a score for each model and setting of the suite, in its order."""
+    """Compute the score of each model and setting of the suite, in its order."""
     rows = list(rows)
     scores = []
     for model in suite.models:

@@ -1,4 +1,4 @@
-"""Folder files: reads, checks and writes to disk a folder with questions from a TOML file.
+"""Reads folder files: TOML descriptions of a folder with questions, and writes the folders.
 
     about = "what the folder is"
     copy = "../incident"            # optional: begin with a copy, relative to this file
@@ -41,13 +41,13 @@ class Turn:
 
     Attributes:
         has: facts that the answer must contain, each in the files, their names or the questions.
-            A list in place of a text: one of them will do.
-        says: the same for words of the answer that need not be in the files.
-        lacks: what it must not contain.
-        none: it must say that something is not there, and not that a whole file or folder is not.
-        absent: it must say that a file or folder is not there, and not that it holds no error.
-        cannot: it must say that this is nothing that the model can do.
-        or_cannot: saying so will do as well.
+            Of a list, any one.
+        says: likewise, for words that need not be in the files.
+        lacks: texts that the answer must not contain.
+        none: it must state that something is absent, but not that a whole file or folder is.
+        absent: it must state that a file or folder is absent, and not that it holds no error.
+        cannot: it must state that the model cannot do this.
+        or_cannot: stating that is right as well.
     """
 
     ask: str
@@ -91,7 +91,7 @@ class Talk:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The files of one folder and the conversations over them."""
+    """Description of a folder: its files and the conversations over them."""
 
     name: str
     texts: dict[str, str]
@@ -119,7 +119,7 @@ class Folder:
 
 
 def read_folder(path: Path) -> Folder:
-    """Read one TOML file.
+    """Read a folder from its TOML file.
 
     Raises:
         ValueError: it is not as described above.
@@ -152,7 +152,7 @@ def read_folder(path: Path) -> Folder:
 
 
 def read_suite(path: Path) -> list[Folder]:
-    """Read all folders of a set by name; `path` is a folder of TOML files, or one of them."""
+    """Read folders from TOML files, sorted by name; `path` is one file or a folder of them."""
     found = [path] if path.is_file() else sorted(path.glob("*.toml"))
     if not found:
         raise ValueError(f"{path}: no .toml files of a suite")

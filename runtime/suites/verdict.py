@@ -1,4 +1,4 @@
-"""Decides whether an answer is right, and which of its text the model invented.
+"""Decides whether an answer is right, and which parts of it the model invented.
 
 Rules are about meaning: facts that the answer must contain, facts that must not, and whether it
 says that something is not there or that the model cannot do it. Case, line ends, runs of spaces
@@ -16,7 +16,7 @@ from ..config import BUILT_IN
 from .suite_files import Turn
 
 LONGEST = 700
-"""Characters of an answer; a copy of a whole file is no answer."""
+"""Maximum characters of a right answer; a copy of a whole file is none."""
 
 _CANNOT = re.compile(
     rf"\b(?:i|we|(?:triplepoint-)?{BUILT_IN}|(?:this|the embedded|so small a) model)\b(?: \w+)?? "
@@ -64,7 +64,7 @@ def says_none(answer: str) -> bool:
 
 
 def accept(turn: Turn, answer: str) -> bool:
-    """Return whether an answer obeys the rules of its question."""
+    """Return whether an answer fulfills the rules of its question."""
     text = fold(answer)
     if not text or len(text) > LONGEST or any(holds(text, fact) for fact in turn.lacks):
         return False
@@ -91,9 +91,9 @@ _WORDS = (
     "those to too two under up value values was were what when where which with word you your"
 )
 _FRAME = frozenset(_WORDS.split())
-"""Words of the model's own sentences between what it copies."""
+"""Common words of the model's own sentences, which need no evidence."""
 _OWN = re.compile(r"triplepoint|qwen|llama|gemma|gguf|^--?[a-z]|^(?:e\.g|i\.e|read-only)$")
-"""What it says of itself, and of how to get a model that can do more."""
+"""Matches words with which a model describes itself or recommends others; no evidence needed."""
 _HARD = re.compile(r"\d|\w[/\\_@=]\w|[^\W\d_][.][^\W\d_]|[^\x00-\x7f]|[/\\]$")
 _SPANS = re.compile(r":[ \n](.+?)$|[\"`“](.{12,}?)[\"`”]|\bis ([^:]{12,})$", re.M)
 _OF_ITSELF = re.compile(r"^(?:i can|i am|i'm|ask me|hello|hi)\b")
@@ -106,7 +106,7 @@ _SEPARATORS = re.compile(
 def as_evidence(
     result: str, error: str | None, arguments: Mapping[str, object], questions: Iterable[str]
 ) -> str:
-    """Return a tool result as evidence; an error loses the arguments that it repeats."""
+    """Convert a tool result to evidence; remove from an error the arguments that it repeats."""
     known = "\n".join(questions)
     for value in map(str, arguments.values()) if error is not None else ():
         if value and value not in known:
@@ -154,7 +154,7 @@ def _known(token: str, known: str) -> bool:
 
 
 def _foreign(span: str, known: str) -> list[str]:
-    """Return the part of a quotation that was not copied."""
+    """Return the parts of a quotation that were not copied from the evidence."""
     words = fold(span).split()
     if (whole := " ".join(words).strip(_EDGES)) in known:
         return []

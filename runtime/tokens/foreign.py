@@ -14,9 +14,9 @@ from ...errors import TriplepointError
 
 @contextmanager
 def translated(refusal: Callable[[BaseException], TriplepointError]) -> Iterator[None]:
-    """Translate foreign exceptions raised inside the block by `refusal`.
+    """Convert foreign exceptions raised inside the block by `refusal`.
 
-    What asks the program itself to end (Ctrl-C, exit) and a lack of memory stay what they are.
+    Requests to end the program (Ctrl-C, exit) and MemoryError pass through unchanged.
     """
     try:
         yield

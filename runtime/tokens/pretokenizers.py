@@ -16,7 +16,7 @@ from ..gguf.header import shown
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """Patterns, applied in turn; `ignore_merges` keeps a word that is itself a token."""
+    """Split patterns, applied in turn; `ignore_merges`: a word that is a token is not merged."""
 
     patterns: tuple[str, ...]
     ignore_merges: bool = False

@@ -27,7 +27,7 @@ _LINES = r"[^\n]+|\n+"
 
 
 class RawBPE:
-    """Encodes text without markers, and decodes ids to bytes."""
+    """Raw-character BPE tokenizer: encodes text without markers, decodes tokens to bytes."""
 
     add_bos = always_bos = True
     adds_space_prefix = False
@@ -56,7 +56,7 @@ class RawBPE:
         return tokenizer
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of `text`; bytes without a token are dropped."""
+        """Encode `text` to ids; bytes without a token are dropped."""
         return merged_ids(self._tokenizer, text.replace(" ", SPACE))
 
     def token_bytes(self, token: str, kind: int) -> bytes:

@@ -13,11 +13,11 @@ from ...errors import TemplateError
 Origin = Literal["template", "system", "tools", "user", "tool_result", "model", "harness"]
 
 HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
-"""How a template escapes a text, if it does."""
+"""HTML escapes that a template may apply to a text."""
 MAX_QUOTED = 3
-"""How often a template quotes a content within a quoted text."""
+"""Maximum nesting of JSON quoting that a template may apply to a content."""
 MAX_TIMES, _ROOM = 8, 1 << 20
-"""How many times as long as the contents what they become may be; and characters besides."""
+"""Maximum length of rendered contents, as a multiple of the originals, plus characters."""
 _EDGE = "\u2003"  # a space that no template writes; missing where the template strips a content
 _EDGES = rf"({_EDGE}|\\u{ord(_EDGE):04x})?"  # also as JSON of ASCII only
 _MARK = re.compile(rf'{_EDGES}([0-9a-f]{{16}})\.(\d+)(\\*)(?:"|(&#34;))\2{_EDGES}')
@@ -38,9 +38,9 @@ class Segment:
 class Marks:
     """Placeholders for contents while a template is rendered.
 
-    A mark holds a random word, so that no text can contain it by chance or intent; a quote in its
-    middle, which shows whether the template wrote it as JSON or escaped it as HTML; and odd spaces
-    at its edges, which show whether the template strips what it is given.
+    A mark contains a random word, so that no text can contain it by chance or intent; a quote in
+    its middle, which shows whether the template wrote it as JSON or escaped it as HTML; and unusual
+    spaces at its edges, which show whether the template strips contents.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Marks:
         self._contents: list[Segment] = []
 
     def put(self, text: str, origin: Origin, message: int | None = None) -> str:
-        """Return a placeholder for an untrusted content."""
+        """Store an untrusted content; return its placeholder."""
         self._contents.append(Segment(text, origin, message))
         number = len(self._contents) - 1
         return f'{_EDGE}{self._word}.{number}"{self._word}{_EDGE}'

@@ -33,7 +33,7 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class SentencePiece:
-    """Encodes text without markers, and decodes ids to bytes."""
+    """SentencePiece BPE tokenizer: encodes text without markers, decodes tokens to bytes."""
 
     add_bos = True
     always_bos = False
@@ -71,7 +71,7 @@ class SentencePiece:
         return {int(match[1], 16): i for match, i in found if match}
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of `text`; bytes without a token are dropped.
+        """Encode `text` to ids; bytes without a token are dropped.
 
         `text` is at the start or after a marker, so it gets a space in front.
         """
@@ -94,7 +94,7 @@ class SentencePiece:
         return ids
 
     def _merge(self, text: str) -> list[int]:
-        """Merge the characters of `text` to pieces; a merged piece stays at its first index."""
+        """Merge the characters of `text` to pieces by score; return their ids."""
         pieces = self._pieces
         parts: list[str] = list(text)
         after = list(range(1, len(parts) + 1))  # place of the next part

@@ -32,12 +32,12 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Merger(Protocol):
-    """The encoder of text without markers: ByteBPE, SentencePiece or RawBPE."""
+    """Interface of the encoders of text without markers: ByteBPE, SentencePiece and RawBPE."""
 
     add_bos: bool
-    """Whether a text begins with BOS where the file does not say."""
+    """Whether text begins with BOS if the file does not specify it."""
     always_bos: bool
-    """Whether it does, whatever the file says."""
+    """Whether text begins with BOS whatever the file specifies."""
     adds_space_prefix: bool
 
     def encode(self, text: str) -> list[int]: ...
@@ -48,14 +48,14 @@ class Tokenizer:
     """The tokenizer of one model; thread-safe.
 
     Attributes:
-        vocabulary: the tokens themselves and their kinds.
+        vocabulary: the tokens and their types.
         n_vocab: number of tokens.
         bos, eos: ids, or None when the model has none.
         add_bos: whether the model wants `bos` before a text (templates often write it themselves).
         chat_template: the model's Jinja template, or None.
-        tool_template: the one for conversations with tools; some files have one of its own.
+        tool_template: the template for conversations with tools; `chat_template` by default.
         answer_forms: the forms of the model's answers, or None (`conversation/answer_forms.py`).
-        swallowing: ids of the markers that take the blank space after them away.
+        swallowing: ids of the markers that strip the whitespace after them.
     """
 
     def __init__(
@@ -130,15 +130,15 @@ class Tokenizer:
     # --- text to ids ------------------------------------------------------------------------
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """Return the ids of `text`, without bos.
+        """Encode `text` to ids, without BOS.
 
-        With `special` the control tokens written in `text` are recognized: only for text of our
-        own. Without, no id of `control_ids` comes out, whatever `text` is.
+        With `special`, control tokens spelled in `text` are recognized: only for trusted text.
+        Without it, no id of `control_ids` results, whatever `text` is.
         """
         return self.encode_parts([(text, special)])
 
     def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
-        """Return the ids of the joined texts of `parts`, each with its own `special`.
+        """Encode the joined texts of `parts` to ids, each with its own `special`.
 
         A marker is recognized only inside one part, and words are cut as in the joined text: so a
         rendered template gives the ids it would give as a whole, but control tokens never arise
@@ -150,7 +150,7 @@ class Tokenizer:
         return [token for token, _ in self._encode_between(text, cuts)]
 
     def locate(self, parts: Iterable[tuple[str, bool]]) -> list[tuple[int, int]]:
-        """Return (id, byte offset in the joined UTF-8) pairs; else as `encode_parts`."""
+        """Encode as `encode_parts`; return pairs of id and byte offset in the joined UTF-8 text."""
         return self._encode_between(*self._joined(parts))
 
     def _joined(self, parts: Iterable[tuple[str, bool]]) -> tuple[str, list[tuple[int, int, int]]]:
@@ -188,7 +188,7 @@ class Tokenizer:
         return found
 
     def _encode_chunk(self, text: str, at: int) -> Iterator[tuple[int, int]]:
-        """Return the ids of a text without markers, and their byte offsets from `at`."""
+        """Yield the ids of a text without markers, with their byte offsets from `at`."""
         begin = at - self._merger.adds_space_prefix  # that space is nowhere in the text
         for token in self._merger.encode(text):
             yield token, max(begin, at)
@@ -205,7 +205,7 @@ class Tokenizer:
     # --- ids to text ------------------------------------------------------------------------
 
     def token_bytes(self, token: int) -> bytes:
-        """Return the bytes of `token`; of a control token, those of its name."""
+        """Return the bytes of a token's text; of a control token, those of its name."""
         known = self._bytes.get(token)
         if known is None:
             if not 0 <= token < self.n_vocab:
@@ -217,14 +217,14 @@ class Tokenizer:
         return known
 
     def decode_bytes(self, ids: Iterable[int], *, special: bool = False) -> bytes:
-        """Return the bytes of `ids`; control tokens by name with `special`, else left out."""
+        """Decode `ids` to bytes; control tokens by name with `special`, else left out."""
         hidden = frozenset() if special else self.vocabulary.hidden
         return b"".join(self.token_bytes(token) for token in ids if token not in hidden)
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """Return the text of `ids`; invalid UTF-8 becomes U+FFFD.
+        """Decode `ids` to text; invalid UTF-8 becomes U+FFFD.
 
-        The space that SentencePiece puts in front of a text is taken off again.
+        The space that SentencePiece prepends to a text is removed.
         """
         raw = self.decode_bytes(ids, special=special)
         if self._merger.adds_space_prefix and raw.startswith(b" "):
@@ -237,35 +237,35 @@ class Tokenizer:
 
 
 class TokenStream:
-    """Decodes token by token; the bytes of an incomplete character are buffered."""
+    """Incremental decoder; bytes of an incomplete character are buffered."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
-        """Return the text that `token` completes; empty for control tokens."""
+        """Decode a token; return the text that it completes, empty for control tokens."""
         return self._decoder.decode(self._tokenizer.decode_bytes((token,)))
 
     def flush(self) -> str:
-        """Return the rest of the text: U+FFFD for an incomplete character."""
+        """End the text; return U+FFFD for an incomplete character, else an empty text."""
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text
 
 
 def _swallowing(gguf: GGUFFile, vocabulary: Vocabulary) -> frozenset[int]:
-    """Return the markers that strip what follows them, which no key of the file records.
+    """Return the ids of markers that strip the whitespace after them (see `swallows`).
 
-    Phi-3's tokens of turns do so: after ``<|user|>`` its tokenizer drops the line break that its
-    template writes.
+    No key of the file records them. Phi-3's turn tokens do so: after ``<|user|>`` its tokenizer
+    drops the line break that its template writes.
     """
     kind = gguf.string("general.architecture", ""), gguf.string("tokenizer.ggml.model", "")
     return frozenset(i for i in vocabulary.hidden if swallows(*kind, vocabulary.tokens[i]))
 
 
 def swallows(architecture: str, model: str, marker: str) -> bool:
-    """Return whether a marker strips the blank space after it, as this engine reads a file.
+    """Return whether a marker strips the whitespace after it, as this engine reads a file.
 
     Args:
         architecture: `general.architecture`.
@@ -277,7 +277,7 @@ def swallows(architecture: str, model: str, marker: str) -> bool:
 
 
 def _encodable(text: str) -> str:
-    """Return `text` with lone surrogates, which UTF-8 lacks, replaced by U+FFFD."""
+    """Replace lone surrogates, which UTF-8 lacks, by U+FFFD."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

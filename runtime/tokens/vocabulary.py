@@ -124,7 +124,7 @@ class Vocabulary:
         return texts
 
     def _require_different(self, gguf: GGUFFile) -> None:
-        """Refuse a file whose tokens are mostly equal; a few duplicates are common."""
+        """Refuse a file if most of its tokens are duplicates; a few are common."""
         ids = range(0, self.n_vocab, max(1, self.n_vocab // SAMPLED))
         seen: dict[str, int] = {}
         same = [(i, first) for i in ids if (first := seen.setdefault(self._texts.at(i), i)) != i]
@@ -135,7 +135,7 @@ class Vocabulary:
             )
 
     def require_character(self, gguf: GGUFFile, characters: Container[str]) -> None:
-        """Refuse a file without one of these as a normal token, since no text would encode."""
+        """Refuse a file without any of the characters as a normal token: no text would encode."""
         normal = (i for i in self._texts.shortest(4) if self._types[i] == TokenType.NORMAL)
         if not any(self._texts.at(i) in characters for i in normal):
             message = "no token is a single character, so no text can be written"
@@ -151,7 +151,7 @@ class Vocabulary:
         return types[: self.n_vocab].copy()  # out of the mapping: they are needed all the time
 
     def _read_named(self, gguf: GGUFFile) -> dict[str, int]:
-        """Read the ids by name; -1, also as an unsigned number, means none."""
+        """Read the ids of named special tokens; -1, also as an unsigned number, means none."""
         named: dict[str, int] = {}
         for name in _NAMED:
             key = f"{_PREFIX}{name}_token_id"
@@ -213,12 +213,12 @@ class Vocabulary:
 
     @cached_property
     def plain_markers(self) -> dict[str, int]:
-        """Return text → id of the tokens that are matched whole in any text."""
+        """Map the tokens that are matched whole in any text to their ids."""
         return self._markers(set(self.ids_of(TokenType.USER_DEFINED)) - self.refused)
 
     @cached_property
     def all_markers(self) -> dict[str, int]:
-        """Return text → id of the tokens that are matched whole in a template's text."""
+        """Map the tokens that are matched whole in a template's text to their ids."""
         return self._markers({*self.refused, *self.ids_of(TokenType.USER_DEFINED)})
 
     def _markers(self, ids: set[int]) -> dict[str, int]:

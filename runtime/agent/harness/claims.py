@@ -1,4 +1,4 @@
-"""Reject, once, a claim to have changed something in a turn without a call that did.
+"""Reject, once per turn, a claim of a change without a call that made it.
 
 Why: small models say that a file was written and have called nothing, and their user continues in
 good faith (amd/gaia#4010, hermes-agent#9400). Or they show the call that would do the task, and
@@ -41,13 +41,13 @@ _CLAIM = re.compile(
 
 @dataclass(slots=True)
 class Claims(Policy):
-    """Send a claim without its call back once a turn."""
+    """Policy that rejects, once a turn, an answer that claims or shows a call it did not make."""
 
     name = "claims"
     _turn: int = field(init=False, default=0)
 
     def after_reply(self, context: Context, reply: Reply) -> Decision | None:
-        """See `Policy.after_reply`."""
+        """Reject a claim of a change without a successful call; see `Policy.after_reply`."""
         acting = {tool.name for tool in context.tools if tool.effect != "read"}
         if not acting or self._turn == context.turn or reply.repeated or reply.cut_call is not None:
             return None
@@ -61,13 +61,13 @@ class Claims(Policy):
 
 
 def _shows(answer: str, tools: set[str]) -> bool:
-    """Return whether an answer shows a call of a tool, as JSON."""
+    """Return whether an answer contains a call of one of the tools as JSON text."""
     names = "|".join(map(re.escape, tools))
     return re.search(rf'"name"\s*:\s*"(?:{names})"', answer) is not None
 
 
 def _acted(messages: Sequence[Message], acting: set[str]) -> bool:
-    """Return whether a call since the question has changed something."""
+    """Return whether a call of an acting tool succeeded since the question."""
     for message in reversed(messages):
         if message.role == "user" and not message.by:
             return False

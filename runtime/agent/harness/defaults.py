@@ -1,4 +1,4 @@
-"""The shipped policies in one table: in their order, each with what turns it on."""
+"""The shipped policies and their settings: builds the default harness of a model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_bare(engine: object) -> bool:
 
 
 def harness_of(given: Given, engine: Engine | RemoteEngine, *, grounded: bool = False) -> Harness:
-    """Return the harness of one conversation.
+    """Build the harness of one conversation.
 
     By default a model on a server has none, since nothing is known here of what it was trained on,
     and neither has one whose file declares the forms of its answers: it was trained on the bare
@@ -48,9 +48,9 @@ def harness_of(given: Given, engine: Engine | RemoteEngine, *, grounded: bool = 
 
     Args:
         given: None: the default of the model; True or False: all policies or none; settings, see
-            `DEFAULTS`; or a harness of one's own.
+            `DEFAULTS`; or a `Harness`.
         engine: runs the model.
-        grounded: the setting of this name, on whatever else is off.
+        grounded: turn the setting of this name on, whatever `given` says.
 
     Raises:
         SettingError: there is no such setting, or its value is wrong.
@@ -87,7 +87,7 @@ def harness_of(given: Given, engine: Engine | RemoteEngine, *, grounded: bool = 
 
 
 def checked(given: object) -> dict[str, Any]:
-    """Return all settings: the given ones, and defaults for the rest.
+    """Check settings of the harness; return them with defaults for the rest.
 
     Raises:
         SettingError: see `harness_of`.

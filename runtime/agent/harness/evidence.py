@@ -45,17 +45,17 @@ ACT = "{question}\nDo it with the tools, or answer if it is a question, briefly 
 
 @dataclass(slots=True)
 class EvidenceFirst(Policy):
-    """Look first; see the module."""
+    """Policy that adds search results for a question before the model's first reply."""
 
     tokens: int
-    """Budget of the evidence."""
+    """Token budget of the evidence."""
     best: int
     """Maximum number of lines that are repeated before the question."""
     name = "evidence"
     _gatherer: Gatherer | None = field(init=False, default=None)
 
     def before_turn(self, context: Context) -> Decision | None:
-        """See `Policy.before_turn`."""
+        """Gather evidence before the first reply to a question; see `Policy.before_turn`."""
         if context.step != 1 or context.files is None:
             return None
         gatherer = self.gatherer(context.files, context.permissions)
@@ -103,13 +103,13 @@ class EvidenceFirst(Policy):
         return Decision(tuple(looked), (again,), calls="required", tools=tools)
 
     def gatherer(self, files: Workspace, permissions: Permissions) -> Gatherer:
-        """Return the gatherer of a workspace, made once for the same one."""
+        """Return the gatherer of a workspace, cached."""
         if self._gatherer is None or self._gatherer.workspace is not files:
             self._gatherer = Gatherer(files, permissions)
         return self._gatherer
 
     def after_result(self, context: Context, call: ToolCall, result: str) -> Decision | None:
-        """Repeat the task after a change; see `Policy.after_result`."""
+        """Repeat the task after a successful change; see `Policy.after_result`."""
         acted = next(
             (tool.effect != "read" for tool in context.tools if tool.name == call.name), False
         )
@@ -119,14 +119,14 @@ class EvidenceFirst(Policy):
         return Decision(messages=(again,))
 
     def close(self) -> None:
-        """Close the index."""
+        """Close the gatherer and its index."""
         if self._gatherer is not None:
             self._gatherer.close()
             self._gatherer = None
 
 
 def _rendered(found: Evidence, question: str, limit: int, *, reads: bool) -> str:
-    """Render the evidence that comes right before the answer.
+    """Render the message right before the answer: best lines, missing names, the question.
 
     limit: of the best lines. reads: whether the tools only read; else it may be a task.
     """
@@ -166,6 +166,6 @@ def _computed(call: Call) -> str:
 
 
 def _read(messages: Sequence[Message]) -> list[str]:
-    """Return the paths of files that were read, the newest last."""
+    """Return the paths of the files that calls have read, the newest last."""
     calls = [call for message in messages for call in message.calls if call.name == "read_file"]
     return [path for call in calls if isinstance(path := call.arguments.get("path"), str)]

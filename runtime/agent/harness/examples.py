@@ -1,4 +1,4 @@
-"""Worked examples in the system message: short answers from the lines, over another folder.
+"""Appends worked examples to the system message: short answers from lines of another folder.
 
 Why: a very small model copies what it has seen done. Four took Qwen2.5-Coder-0.5B from 8 to 11 of
 20 natural questions, but cost elsewhere: `doctor --agent` finds out whether they pay for a file.

@@ -31,7 +31,7 @@ AGAIN = (
 
 @dataclass(slots=True)
 class Grounded(Policy):
-    """Hold answers to what was read; see the module."""
+    """Policy that rejects answers with facts that no line of the tool results supports."""
 
     looks: bool
     """Whether the harness gathers evidence: if it found none, the question needs no file."""
@@ -41,7 +41,7 @@ class Grounded(Policy):
     _cited: list[Read] = field(init=False, default_factory=list)
 
     def after_reply(self, context: Context, reply: Reply) -> Decision | None:
-        """See `Policy.after_reply`."""
+        """Reject an unsupported answer once, then replace it; see `Policy.after_reply`."""
         reads = reads_of(context.messages, context.tools)
         if reply.repeated or reply.cut_call is not None or (self.looks and not reads):
             return None
@@ -71,22 +71,22 @@ class Grounded(Policy):
 
 
 def _shown(lines: Sequence[Line]) -> str:
-    """Render lines with their locations, without duplicates."""
+    """Format lines with their locations, without duplicates."""
     return "\n".join(dict.fromkeys(f"{one.path}:{one.number}: {one.text}" for one in lines))
 
 
 def checked(
     answer: str, question: str, messages: Sequence[Message], reads: Sequence[Read]
 ) -> Checked:
-    """Check the facts of an answer against what was read."""
+    """Check the facts of an answer against tool results and earlier questions."""
     users = [one.content for one in messages if one.role == "user" and not one.by]
     return check(answer, question, reads, [one for one in users if one != question])
 
 
 def reads_of(messages: Sequence[Message], tools: ToolSet) -> list[Read]:
-    """Return what was read in a conversation: the results of its calls.
+    """Return the results of a conversation's calls, to check answers against.
 
-    What an acting tool was called with counts as read: an answer may say what was done.
+    The arguments of an acting tool count as well: an answer may report what was done.
     """
     calls = {call.id: call for message in messages for call in message.calls}
     acting = {tool.name for tool in tools if tool.effect != "read"}

@@ -1,4 +1,4 @@
-"""All policies of one conversation as one: the only place where decisions are merged."""
+"""The harness of a conversation: runs its policies and merges their decisions."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _STRICTNESS: tuple[CallChoice, ...] = ("auto", "required", "none")
 
 
 class Harness:
-    """Asks policies in their order and merges what they decide.
+    """Runs policies in order and merges their decisions.
 
-    Calls and messages follow each other in that order. Of what a reply may be, the strictest wins:
-    text alone before calls alone, since a model that must not call any more has to answer. The
-    first to name tools and the first reason to bounce a reply hold.
+    Calls and messages are concatenated in that order. Of several `calls` the strictest wins: text
+    alone before calls alone, since a model that must not call any more has to answer. For tools,
+    names, bounce and answer the first policy that sets them wins.
 
     Args:
         policies: in order; none where the harness is off.
-        settings: what they were made of, for the header of a trace; see `defaults`.
-        sources: whether the facts of answers are looked up in what was read.
-        note: what a person should know of the settings.
+        settings: those that the policies were built from, for a trace's header; see `defaults`.
+        sources: whether the facts of answers are looked up in the tool results.
+        note: a note for the user on the settings.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class Harness:
         self.policies, self.settings = tuple(policies), dict(settings or {})
         self.sources, self.note = sources, note
         self.holds = any(one.holds for one in self.policies)
-        """Whether an answer is shown only once it is accepted."""
+        """Whether to withhold an answer until all policies have accepted it."""
         self._next: list[Decision] = []
 
     def before_turn(self, context: Context) -> Decision:
-        """Decide for the next reply, with what was decided after the last results."""
+        """Merge the decisions for the next reply, those after the last results included."""
         held, self._next = self._next, []
         return merged([*held, *self._decisions(lambda one: one.before_turn(context))])
 
     def after_reply(self, context: Context, reply: Reply) -> Decision:
-        """Decide about a reply without whole calls; its `calls` apply to the next reply."""
+        """Merge the decisions about a reply without calls; their `calls` apply to the next one."""
         found = merged(self._decisions(lambda one: one.after_reply(context, reply)))
         if found.calls is not None:
             self._next.append(Decision(calls=found.calls))

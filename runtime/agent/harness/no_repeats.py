@@ -1,4 +1,4 @@
-"""A call that was made before, with nothing changed since, ends the looking: the model answers.
+"""Forbid further calls once a call is repeated with an unchanged result: the model answers.
 
 So does a reply of calls that was ended because it only repeated itself.
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class NoRepeats(Policy):
-    """Hold the next reply to text once a call gives what it gave before."""
+    """Policy that holds the next reply to text once a call repeats its earlier result."""
 
     name = "no_repeats"
     _seen: dict[str, str] = field(init=False, default_factory=dict)
     _turn: int = field(init=False, default=0)
 
     def before_turn(self, context: Context) -> Decision | None:
-        """See `Policy.before_turn`."""
+        """Forget the results of earlier questions; see `Policy.before_turn`."""
         if context.turn != self._turn:  # a new question may look at the same things again
             self._turn, self._seen = context.turn, {}
         return None
 
     def after_reply(self, context: Context, reply: Reply) -> Decision | None:
-        """See `Policy.after_reply`."""
+        """Forbid calls after a call that was cut as a repetition; see `Policy.after_reply`."""
         return Decision(calls="none") if reply.repeated and reply.cut_call is not None else None
 
     def after_result(self, context: Context, call: ToolCall, result: str) -> Decision | None:
-        """See `Policy.after_result`."""
+        """Forbid calls after a repeated result; see `Policy.after_result`."""
         acts = any(tool.effect != "read" for tool in context.tools if tool.name == call.name)
         if acts and not result.startswith("error:"):  # meant twice, or it polls
             return None

@@ -1,4 +1,4 @@
-"""Paths that are there: an argument that must name what exists can be written as nothing else.
+"""Constrain path arguments that must exist to the paths of the workspace.
 
 Why: small models call tools with paths that they make up, and take the error for the answer. The
 names are those that evidence may see too: what the permissions hide is not among them. What the
@@ -31,16 +31,16 @@ _PATH = re.compile(r"/|\w\.\w")
 
 @dataclass(slots=True)
 class ExistingPaths(Policy):
-    """Hold paths to those of the folder; see the module."""
+    """Policy that constrains path arguments to existing paths of the workspace."""
 
     evidence: EvidenceFirst | None = None
-    """The policy that gathers evidence, if it is on: both use the same catalog."""
+    """The evidence policy, if it is on, whose catalog is shared."""
     name = "paths"
     _catalog: Catalog | None = field(init=False, default=None)
     _written: tuple[object, str] = field(init=False, default=(None, ""))
 
     def before_turn(self, context: Context) -> Decision | None:
-        """See `Policy.before_turn`."""
+        """Set the allowed paths of the next reply; see `Policy.before_turn`."""
         files, permissions = context.files, context.permissions
         if files is None or any(rule.action == "ask" for rule in permissions.rules):
             return None  # the catalog lacks what is asked about, which a call may ask for

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a policy sees of a run; it changes nothing of it."""
+    """Read-only view of a run for policies."""
 
     question: str
     turn: int
     step: int
-    """Number of the step that comes, from 1 for the question itself."""
+    """Number of the next step; 1 answers the question itself."""
     messages: Sequence[Message]
     """The messages before the question."""
     tools: ToolSet
     permissions: Permissions
     files: Workspace | None
-    """The folder that the file tools look at; None without one."""
+    """Workspace of the file tools; None without one."""
     room: Callable[[], int]
-    """Counts the tokens that the context has left."""
+    """Returns the number of tokens left in the context."""
     count: Callable[[str], int]
     """Counts the tokens of a text."""
 
@@ -45,43 +45,43 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A call that the harness made, and its result."""
+    """A call that the harness made instead of the model, and its result."""
 
     call: ToolCall
     result: str
     seconds: float = 0.0
-    """Its share of the time that the looking took."""
+    """The call's share of the seconds that gathering took."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy decides; what it leaves out stays as it is."""
+    """Decision of a policy; fields at their defaults change nothing."""
 
     looked: tuple[Looked, ...] = ()
-    """Calls that were made for the model, in order; their results are evidence."""
+    """Calls made on the model's behalf, in order; their results are evidence."""
     messages: tuple[Message, ...] = ()
     """Further messages for the model; shown and traced as the harness's, and never evidence."""
     calls: CallChoice | None = None
-    """Whether the next reply may be calls, must be, or must not be."""
+    """Whether the next reply may (``auto``), must (``required``) or must not (``none``) call."""
     tools: frozenset[str] = frozenset()
-    """Names of the tools that the next reply may call; all where none is named."""
+    """Names of the tools that the next reply may call; empty: all."""
     bounce: str = ""
     """Why a reply is rejected as the answer: the model gets this reason, and tries once more."""
     answer: str = ""
-    """What is the answer in place of the reply, such as that nothing was found."""
+    """The answer that replaces the reply, such as that nothing was found."""
     names: Mapping[str, Any] = field(default_factory=dict)
-    """What arguments of the next reply's calls may name: fields of `Requirement`, by name."""
+    """Constraint on names in the next reply's arguments: fields of `Requirement`, by name."""
 
 
 @dataclass(slots=True)
 class Policy:
-    """A policy that decides nothing; others override what they need.
+    """Base class of policies; its hooks decide nothing.
 
-    One object belongs to one conversation, so it may remember what it has seen.
+    An instance belongs to one conversation, so it may keep state.
     """
 
     name: ClassVar[str] = ""
-    """What it is called in errors and reports."""
+    """Name of the policy in errors and reports."""
     holds: ClassVar[bool] = False
     """Whether to withhold an answer until this policy has accepted or replaced it."""
 

@@ -1,6 +1,6 @@
-"""Settings of the harness that were found to pay for one model file, by the SHA-256 of the file.
+"""Tuned settings of the harness per model file, by the SHA-256 of the file.
 
-`doctor --agent` finds and keeps them (`runtime/suites/harness_tuning.py`).
+`doctor --agent` measures and saves them (`runtime/suites/harness_tuning.py`).
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from ...files import write_file
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was found for one file."""
+    """Result of tuning the harness for one model file."""
 
     settings: Mapping[str, bool | int]
-    """Those that are better than the default; empty if the default was best."""
+    """Settings that beat the default; empty if the default was best."""
     date: str
-    """When they were measured."""
+    """Date of the measurement."""
     version: str
-    """Of triplepoint."""
+    """Version of triplepoint that measured."""
     questions: int
-    """How many these settings and the default have answered."""
+    """Number of questions that these settings and the default have answered."""
     rate: float
     """The share of right answers with these settings."""
     low: float
-    """Of the 95 % interval of the rate."""
+    """Lower bound of the 95 % interval of `rate`."""
     high: float
-    """Of the 95 % interval of the rate."""
+    """Upper bound of the 95 % interval of `rate`."""
     default_rate: float
     """The share of right answers with the default."""
 
     @property
     def text(self) -> str:
-        """Return a summary for a person."""
+        """Return a summary for the user."""
         return (
             f"{shown(self.settings)} ({self.rate:.0%} of {self.questions} questions right, "
             f"{self.low:.0%} to {self.high:.0%}; default {self.default_rate:.0%}; {self.date})"
@@ -64,7 +64,7 @@ def tuned_for(digest: str) -> Tuned | None:
 
 
 def keep(digest: str, found: Tuned) -> None:
-    """Write what was found, whole or not at all.
+    """Save tuned settings for the file with this SHA-256, atomically.
 
     Raises:
         OSError: it cannot be written.
@@ -73,5 +73,5 @@ def keep(digest: str, found: Tuned) -> None:
 
 
 def path_of(digest: str) -> Path:
-    """Return the path of the file that stores them."""
+    """Return the path of the file that stores the tuned settings for a SHA-256."""
     return user_folder("cache") / "harness" / f"{digest}.json"

@@ -1,4 +1,4 @@
-"""The tool-call formats of models, one a file, and their detection.
+"""Registry of models' tool-call formats, one per module, and their detection.
 
 The template names it in most cases: it shows the model how to call, and a call that it writes
 itself proves the name (see `proof`). Where it does not, a token of the vocabulary that opens calls
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FALLBACK = JsonText()
 FORMATS: dict[str, ToolFormat] = {}
-"""Known formats by name. A template is offered to them in this order."""
+"""Registered formats by name, in the order in which a template is matched."""
 
 
 def register(form: ToolFormat) -> None:

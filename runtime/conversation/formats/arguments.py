@@ -1,4 +1,4 @@
-"""Argument schemas for formats that are not wholly JSON, and what those formats omit."""
+"""Argument schemas for formats that are not wholly JSON, and the schema parts they omit."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _POINTERS = tuple(f"#/{name}/" for name in DEFINITIONS)
 
 
 def arguments_of(function: Mapping[str, Any], names: re.Pattern[str], form: str) -> dict[str, Any]:
-    """Return the schema of a function's arguments as one strict object.
+    """Return the strict object schema of the arguments that a format can write.
 
     Args:
         function: OpenAI-style.
-        names: what the name of an argument can be in the format.
+        names: pattern of the argument names that the format can write.
         form: the format's name.
 
     Raises:
@@ -68,7 +68,7 @@ def left_out(
 
     Args:
         tools: OpenAI-style schemas.
-        names: what the name of an argument can be.
+        names: pattern of the argument names that the format can write.
         lenient: names of the tools that are already reported.
         deep: whether values are in a notation of the format's own.
         free: whether the grammar has arguments that no schema names.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 JSON_HEAD = re.compile(r'"name":\s*("(?:[^"\\]|\\.)*"),\s*"(?:arguments|parameters)":\s*(?=\{)')
-"""What precedes the arguments in a JSON object with a name."""
+"""The text before the arguments in a JSON call; its first group is the quoted name."""
 _STOPS = re.compile(r'["\\{}\[\]]')
 
 
@@ -32,7 +32,7 @@ class CallPiece:
 
 
 def _read(name: str) -> str:
-    """Decode a JSON string; return the raw text where it is none."""
+    """Decode a quoted name; return its raw content where it is invalid JSON."""
     try:
         return str(json.loads(name))
     except ValueError:
@@ -40,7 +40,7 @@ def _read(name: str) -> str:
 
 
 class CallPieces:
-    """Extracts the arguments of calls from a growing text.
+    """Extracts the JSON arguments of calls incrementally from streamed text.
 
     Args:
         head: what precedes the arguments of a call, up to their ``{``; its first group is the
@@ -94,7 +94,7 @@ class CallPieces:
                 self._name = None
 
     def _end(self, text: str) -> int:
-        """Return how many characters of a text belong to the object."""
+        """Return how many characters of a text belong to the arguments' JSON object."""
         at = 0
         if self._escaped:
             at, self._escaped = 1, False

@@ -24,7 +24,7 @@ _END = re.compile(r"\s*</function>\s*")
 
 
 class Functionary(ToolFormat):
-    """Calls one after another, up to the end of the turn.
+    """The Functionary 3.1 format: calls one after another, up to the end of the turn.
 
     The tag that ends a call is no `closing`: it has no token, and the text of an argument may hold
     its letters. The JSON object itself determines where it ends.
@@ -45,7 +45,7 @@ class Functionary(ToolFormat):
         return rules
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """Parse the calls of the text, whose first tag is already removed."""
+        """Parse the calls of a text whose first opening tag is already removed."""
         calls: list[ToolCall] = []
         at = 0
         while not calls or body[at:].strip():

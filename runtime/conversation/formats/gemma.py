@@ -39,7 +39,7 @@ MAX_DEPTH = 64
 
 
 class Gemma(JsonText):
-    """JSON in the text, as Google advises for Gemma 2 and 3, which have no call tokens."""
+    """The format of Gemma 2 and 3, which have no call tokens: JSON in the text."""
 
     name = "gemma"
     example = '{"name": <name>, "parameters": <arguments>}'
@@ -53,7 +53,7 @@ class Gemma(JsonText):
 
 
 class FunctionGemma(ToolFormat):
-    """Calls in Gemma's notation, one after the other."""
+    """The FunctionGemma format: calls in Gemma's notation, one after the other."""
 
     name = "functiongemma"
     openings = (CallPrefix("<start_function_call>"),)
@@ -121,7 +121,7 @@ class FunctionGemma(ToolFormat):
 
 
 class Gemma4(FunctionGemma):
-    """FunctionGemma's notation with the tokens of Gemma 4."""
+    """The Gemma 4 format: FunctionGemma's notation with other tokens."""
 
     name = "gemma4"
     openings = (CallPrefix("<|tool_call>"),)
@@ -156,7 +156,7 @@ class _Values(Values):
         return f"({quote} {quoted(value)} {quote})" if value else f"({quote} {quote})"
 
     def key(self, name: str) -> str:
-        """Return the expression of a key, quoted where the notation needs it."""
+        """Return the grammar expression of a key, quoted where the notation needs it."""
         if _PLAIN.fullmatch(name):
             return super().key(name)
         return f"{self.quoted_text(name)} {quoted(self.colon)}"
@@ -182,7 +182,7 @@ class _Notation:
         self._text, self._quote, self._at = text, quote, at
 
     def arguments(self) -> dict[str, Any]:
-        """Parse the rest of the text as an object."""
+        """Parse the arguments of a call as one object; refuse text after it."""
         found = self._object(0)
         if self._text[self._at :].strip():
             raise ValueError(f"a tool call goes on after its end: {self._text[self._at :][:40]!r}")

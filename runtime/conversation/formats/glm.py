@@ -25,7 +25,7 @@ _BREAK = '"\\n"?'
 
 
 class Glm(Tagged):
-    """One function between two tags; its arguments follow its name."""
+    """The GLM format: one call per pair of tags, its name followed by tagged arguments."""
 
     name = "glm"
     openings = (CallPrefix("<tool_call>"),)
@@ -82,9 +82,9 @@ class Glm(Tagged):
 def _arguments(
     body: str, at: int, in_json: Callable[[str], bool]
 ) -> tuple[list[tuple[str, str]], int]:
-    """Return the key and text of each argument from an index on, and where they end.
+    """Match arguments from an index on; return their keys and texts, and where they end.
 
-    Within a text of JSON the tag that ends a value is but its letters.
+    Inside a JSON string the end tag of a value is plain text.
     """
     found: list[tuple[str, str]] = []
     while key := _KEY.match(body, at):

@@ -12,7 +12,7 @@ from .toolcalls import CallPrefix, ToolCall, written
 
 
 class Granite(Mistral):
-    """A list of calls after the tag ``<|tool_call|>``."""
+    """The Granite 3 format: a JSON list of calls after the tag ``<|tool_call|>``."""
 
     name = "granite"
     openings = (CallPrefix("<|tool_call|>"),)

@@ -33,7 +33,7 @@ _CHANNELS = ("commentary", "analysis")
 
 
 class Harmony(ToolFormat):
-    """One call a turn, which ends the turn."""
+    """The Harmony format of gpt-oss: at most one call per turn, which ends the turn."""
 
     name = "harmony"
     openings = (

@@ -24,7 +24,7 @@ from .toolcalls import (
 
 
 class Hermes(JsonFormat):
-    """``<tool_call>`` around a JSON object; several calls are on lines of their own."""
+    """The Hermes format: each call a JSON object in ``<tool_call>`` tags, one per line."""
 
     name = "hermes"
     openings = (CallPrefix("<tool_call>"),)

@@ -27,7 +27,7 @@ _END = re.compile(r"\n```\s*$")
 
 
 class JsonText(JsonFormat):
-    """A line that begins with ``{"name": "`` is a call; more may follow on lines of their own."""
+    """The fallback format: a line that begins with ``{"name": "`` is a call; one call per line."""
 
     name = "json"
     openings = (
@@ -41,7 +41,7 @@ class JsonText(JsonFormat):
         return False
 
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """Return the rules; ``arguments`` may be called ``parameters``."""
+        """Return the rules of the calls; the key ``parameters`` may replace ``arguments``."""
         count = len(tools)
         lines, listed = (
             "" if self.single else f"({between} call){{0,{MAX_CALLS - 1}}}"
@@ -65,7 +65,7 @@ class JsonText(JsonFormat):
         return rules
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """Parse a list of calls, or one call a line."""
+        """Parse a JSON list of calls, or one call per line."""
         text = _END.sub("", body).strip()
         if text.startswith("["):
             return calls_of(text)

@@ -42,7 +42,7 @@ _PYTHON = {"True": "true", "False": "false", "None": "null"}
 
 
 class Lfm2(ToolFormat):
-    """All calls of a turn in one Python list.
+    """The LFM2 format: all calls of a turn in one list in Python syntax.
 
     Attributes:
         brackets: around all calls; between: what the grammar has between two of them; separator:
@@ -95,7 +95,7 @@ class Lfm2(ToolFormat):
         return left_out(tools, _NAME, lenient, deep=self.deep)
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """Parse the calls of the list."""
+        """Parse a list of calls in Python syntax."""
         text, (first, last) = body.strip(), self.brackets
         if not (text.startswith(first) and text.endswith(last)):
             must = f"{first}name(argument=value){last}"
@@ -103,7 +103,7 @@ class Lfm2(ToolFormat):
         return self.listed(words_as_json(text[len(first) : len(text) - len(last)]).rstrip())
 
     def listed(self, text: str) -> list[ToolCall]:
-        """Parse the calls in a text whose values are JSON."""
+        """Parse the comma-separated calls of a text in which Python literals are already JSON."""
         calls: list[ToolCall] = []
         at = 0
         while at < len(text) or not calls:
@@ -130,7 +130,7 @@ _LETTERS = r"([^{}\\]|\\['\"\\nrt])"  # an escape of which each is one character
 
 
 class _Values(Values):
-    """Values in Python syntax; objects also as JSON."""
+    """Grammar rules for the values of a schema in Python syntax; objects may also be JSON."""
 
     comma, colon = ", ", ": "
     free_key = "LITERAL"
@@ -172,12 +172,12 @@ class _Values(Values):
 
 
 def _keyword(name: str) -> str:
-    """Return the expression of an argument's name and the sign after it."""
+    """Return the grammar literal of an argument's name and its equals sign."""
     return quoted(f"{name}=")
 
 
 def _literal(value: Any) -> str:
-    """Return a value in Python syntax, with mappings as JSON and line breaks unescaped."""
+    """Format a value in Python syntax, with mappings as JSON and line breaks unescaped."""
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         return f"'{escaped}'"
@@ -194,7 +194,7 @@ def words_as_json(text: str) -> str:
 
 
 def _as_json(found: re.Match[str]) -> str:
-    """Return a Python string or constant as JSON."""
+    """Convert a matched Python string or constant to JSON."""
     if found[3]:
         return _PYTHON[found[3]]
     text = found[1] if found[1] is not None else found[2]

@@ -16,7 +16,7 @@ from .toolcalls import CallPrefix, Tag, ToolCall, Tools, quoted, written
 
 
 class Listed(JsonText):
-    """All calls of a turn between two tags."""
+    """The Apriel format, base of others: all calls of a turn as a JSON list between tags."""
 
     name = "tool_calls"
     openings = (CallPrefix("<tool_calls>"),)
@@ -39,7 +39,7 @@ class Listed(JsonText):
 
 
 class MiniMaxM1(Listed):
-    """One JSON object a line between the tags."""
+    """The MiniMax M1 format: one JSON object per line between the tags."""
 
     name = "minimax-m1"
     around = ("\n", "\n", "\n")
@@ -48,7 +48,7 @@ class MiniMaxM1(Listed):
 
 
 class Nemotron(Listed):
-    """A JSON list between the tags of Nemotron Nano."""
+    """The Nemotron Nano format: a JSON list of calls between its tags."""
 
     name = "nemotron"
     openings = (CallPrefix("<TOOLCALL>"),)

@@ -29,7 +29,7 @@ _BUILT_IN = re.compile(r"\s*([A-Za-z_][\w.]*)\.call\((.*)\)\s*", re.DOTALL)
 
 
 class Llama(ToolFormat):
-    """One call a turn: the model's own template refuses more."""
+    """The Llama 3 format: one call per turn, as its template refuses more."""
 
     name = "llama"
     openings = (

@@ -24,7 +24,7 @@ _LOOSE = re.compile(
 
 
 class MiniMax(Tagged):
-    """Each function and each argument on lines of its own."""
+    """The MiniMax M2 format: each call and each argument on lines of its own."""
 
     name = "minimax"
     openings = (CallPrefix("<minimax:tool_call>"),)
@@ -45,7 +45,7 @@ class MiniMax(Tagged):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """Parse the functions and their parameters, typed by their schemas."""
+        """Parse the calls of a body; arguments get the types of the tools' schemas."""
         for pattern in (_PARAMETER, _LOOSE):  # as the grammar writes it, or nearly so
             if calls := _calls(pattern, body, tools):
                 return calls
@@ -56,7 +56,7 @@ class MiniMax(Tagged):
 
 
 def _calls(pattern: re.Pattern[str], body: str, tools: Tools) -> list[ToolCall]:
-    """Parse the calls that a text consists of; none where it holds anything else."""
+    """Parse consecutive calls that match `pattern`; none where the text holds anything else."""
     calls: list[ToolCall] = []
     at = 0
     while head := _INVOKE.match(body, at):

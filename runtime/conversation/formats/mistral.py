@@ -29,7 +29,7 @@ _ID = '", \\"id\\": \\"" /[a-zA-Z0-9]{9}/ "\\""'  # some models give their calls
 
 
 class Mistral(ToolFormat):
-    """A list of calls, up to the end of the turn."""
+    """The Mistral format: a JSON list of calls after a tag, up to the end of the turn."""
 
     name = "mistral"
     openings = (CallPrefix("[TOOL_CALLS]"),)
@@ -47,7 +47,7 @@ class Mistral(ToolFormat):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """Parse the calls of the list."""
+        """Parse a JSON list of calls."""
         return calls_of(body)
 
     def render(self, calls: Sequence[ToolCall]) -> str:
@@ -55,7 +55,7 @@ class Mistral(ToolFormat):
 
 
 class MistralArgs(Mistral):
-    """Each call as a tag, a name, a tag, and the arguments."""
+    """The format of later Mistral models: a tag, the name, a tag and the arguments per call."""
 
     name = "mistral-args"
     inner = ("[ARGS]", "[CALL_ID]", "[TOOL_CALLS]")
@@ -103,6 +103,6 @@ def call_rules(tools: Tools) -> list[str]:
 
 
 def _named(call: ToolCall) -> str:
-    """Return the call with its identifier, where it has one."""
+    """Render a call as JSON, with its identifier where it has one."""
     text = written(call)
     return f'{text[:-1]}, "id": {json.dumps(call.id)}}}' if call.id else text

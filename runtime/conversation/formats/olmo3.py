@@ -19,7 +19,7 @@ from .values import Values
 
 
 class Olmo3(Lfm2):
-    """All calls of a turn between two tags."""
+    """The OLMo 3 format: calls in Python syntax between two tags, one per line."""
 
     name = "olmo3"
     openings = (CallPrefix("<function_calls>"),)
@@ -37,7 +37,7 @@ class Olmo3(Lfm2):
         return _JsonValues(prefix, schema, lenient)
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """Parse the calls of the lines, with JSON values or else Python's."""
+        """Parse one call per line, with JSON values or else Python literals."""
         try:
             return self.listed(body.strip())
         except ValueError:
@@ -53,7 +53,7 @@ class Olmo3(Lfm2):
 
 
 class _JsonValues(Values):
-    """Values as JSON."""
+    """Grammar rules for the values of a schema as JSON."""
 
     comma = ", "
 

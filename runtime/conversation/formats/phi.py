@@ -23,7 +23,7 @@ from .toolcalls import (
 
 
 class Phi(JsonFormat):
-    """A list of calls, or one call, between two tags."""
+    """The Phi-4 format: a JSON list of calls, or one call, between two tags."""
 
     name = "phi"
     openings = (CallPrefix("<|tool_call|>"), CallPrefix("functools[", "turn", in_call=True))
@@ -45,7 +45,7 @@ class Phi(JsonFormat):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """Parse the calls of the list."""
+        """Parse a JSON list of calls, or a single call."""
         return calls_of(body.strip().removeprefix("functools"))
 
     def render(self, calls: Sequence[ToolCall]) -> str:

@@ -25,7 +25,7 @@ _LOOSE = re.compile(
 
 
 class QwenCoder(Tagged):
-    """One function between two tags, each argument on lines of its own."""
+    """The Qwen3-Coder format: one call per pair of tags, each argument on lines of its own."""
 
     name = "qwen3-coder"
     openings = (CallPrefix("<tool_call>"),)
@@ -51,7 +51,7 @@ class QwenCoder(Tagged):
         ]
 
     def parse(self, body: str, tools: Tools = ()) -> list[ToolCall]:
-        """Parse the function and its parameters, typed by its schema."""
+        """Parse the call between the tags; arguments get the types of the tool's schema."""
         match = _FUNCTION.fullmatch(body)
         if match is None:
             raise ValueError(f"a tool call must be <function=…>…</function>, not {body[:60]!r}")

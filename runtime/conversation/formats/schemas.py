@@ -11,7 +11,7 @@ from ....errors import GrammarError
 
 MAX_INTEGER = 2**53 - 1  # larger ones are not exact in JSON everywhere
 HARD = frozenset({"pattern", "format", "multipleOf", "not", "if", "then", "else", "contains"})
-"""Keywords that not every grammar can express."""
+"""JSON Schema keywords that not every grammar can express."""
 DEFINITIONS = ("$defs", "definitions")
 _NOTES = ("title", "description", "default", "examples", "deprecated", "$comment")
 _NAMED = (*DEFINITIONS, "properties", "patternProperties")  # schemas by name
@@ -22,21 +22,21 @@ FORMATS = frozenset(
         *("uri", "unknown"),
     ]
 )
-"""Formats of texts that the grammar's library knows."""
+"""Values of the keyword `format` that the grammar library supports."""
 _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 MAX_PARTS = 20_000
-"""Parts of a schema with all that it refers to."""
+"""Maximum parts of a schema once its references are resolved."""
 MAX_ALTERNATIVES = 1000
-"""Alternatives that one place of a schema may combine: a grammar has them all."""
+"""Maximum alternatives that `allOf` may multiply out to: a grammar has a rule for each."""
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?<?[=!]|.", re.DOTALL)
 _MERGED = ("allOf", "anyOf", "oneOf", "if", "then", "else")  # say more of the same object
 
 
 def strict(schema: Mapping[str, Any], drop: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the schema made strict: no unknown keys, exact integers.
+    """Return a strict copy of a schema: objects are closed, integers bounded to exact ones.
 
-    A closed object is what the tools accept, and bounds keep a model from writing digits forever.
-    An object of which several schemas speak stays open: each would refuse the others' keys.
+    Tools refuse unknown keys, and bounds keep a model from writing digits forever. An object that
+    several schemas describe stays open: each would refuse the others' keys.
 
     Args:
         schema: of the arguments of a tool.
@@ -111,9 +111,9 @@ def merged(
 def relaxed(
     schema: Mapping[str, Any], allows: Callable[[str], bool]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Drop what no grammar expresses; return the lenient schema and the dropped keywords.
+    """Drop regular expressions that a grammar lacks; return the schema and the dropped keywords.
 
-    Listed names of properties stay exact; `allows`: whether a grammar has a regular expression.
+    Enumerated property names stay exact; `allows`: whether a grammar supports an expression.
     """
     left = set[str]()
 
@@ -149,7 +149,7 @@ def _list_names(schema: dict[str, Any], root: Mapping[str, Any]) -> None:
 
 
 def without_lookaround(pattern: str) -> str:
-    """Return a regular expression without zero-width parts; it matches at least the same texts."""
+    """Drop lookarounds and word boundaries from a pattern; the result matches a superset."""
     out, depth = "", 0
     for token in _TOKEN.findall(pattern):
         if depth or token.startswith("(?"):
@@ -161,21 +161,21 @@ def without_lookaround(pattern: str) -> str:
 
 
 def listed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties of an object, undescribed required ones included."""
+    """Return the schemas of an object's properties, undescribed required ones included."""
     named, other = schema.get("properties") or {}, schema.get("additionalProperties", {})
     needed = [name for name in schema.get("required") or () if name not in named]
     return {**named, **dict.fromkeys(needed, other if isinstance(other, Mapping) else {})}
 
 
 class _Resolver:
-    """Replaces references by their targets, up to a number of parts."""
+    """Replaces `$ref` pointers by their targets, up to `MAX_PARTS` parts in all."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._left = MAX_PARTS
 
     def resolved(self, value: Any, inside: tuple[str, ...]) -> Any:
-        """Return a value with its references replaced; `inside` are the enclosing ones."""
+        """Return a value with its `$ref`s replaced; `inside` are the pointers being expanded."""
         self._left -= 1
         if self._left < 0:
             raise GrammarError(
@@ -214,7 +214,7 @@ class _Alternatives:
         self._known: dict[str, int] = {}
 
     def largest(self, value: Any) -> int:
-        """Return the largest count of alternatives anywhere in the schema."""
+        """Return the largest count of alternatives of any part of a schema."""
         if isinstance(value, list):
             return max(map(self.largest, value), default=1)
         if not isinstance(value, Mapping):
@@ -251,7 +251,7 @@ class _Alternatives:
 
 
 def _at(root: Any, parts: list[str]) -> Mapping[str, Any] | None:
-    """Return the schema that a JSON pointer (RFC 6901) names."""
+    """Return the schema at a JSON pointer (RFC 6901); None if there is none."""
     for part in parts:
         name = part.replace("~1", "/").replace("~0", "~")
         if isinstance(root, Mapping):
@@ -263,7 +263,7 @@ def _at(root: Any, parts: list[str]) -> Mapping[str, Any] | None:
 
 
 def _merged_targets(value: Any, merged: bool = False) -> Iterator[str]:
-    """Return the definitions that are one of several schemas of an object."""
+    """Yield the names of definitions that describe an object together with other schemas."""
     if isinstance(value, list):
         for item in value:
             yield from _merged_targets(item, merged)
@@ -276,7 +276,7 @@ def _merged_targets(value: Any, merged: bool = False) -> Iterator[str]:
 
 
 def _alone(value: Mapping[str, Any], key: str) -> bool:
-    """Return whether only the schemas under a key describe their object."""
+    """Return whether the schemas under a key are the only ones that describe their object."""
     if "properties" in value or key in ("if", "then", "else"):
         return False
     if any(other != key and other in value for other in _MERGED):
@@ -317,7 +317,7 @@ def _strict(
 
 
 def _drop_redundant(schema: dict[str, Any]) -> None:
-    """Drop keywords that allow everything, or all that a grammar can write."""
+    """Drop keywords without effect: unknown formats, trivial `propertyNames`, huge bounds."""
     if schema.get("format") not in FORMATS:  # an annotation, as JSON Schema has it
         schema.pop("format", None)
     if schema.get("propertyNames") in (True, {}, {"type": "string"}):

@@ -13,29 +13,29 @@ from .toolcalls import Tag, ToolCall, ToolFormat, Tools, json_rule, letters_of, 
 
 _ANY = letters_of({})
 _WORDS = {"boolean": ("True", "False"), "null": ("None",)}
-"""What a template that prints a value as Python does has shown the model."""
+"""Python's spellings of JSON constants by type, as some templates show them to the model."""
 _DEEPEST = 8  # choices within choices
 
 
 class Tagged(ToolFormat):
-    """Text values are unquoted, so that code needs no escapes; other values are JSON."""
+    """Base of formats with tagged arguments: strings are raw text, other values JSON."""
 
     head_text: str
-    """Begins a function's call; its name is put in."""
+    """Text that begins a call, with a placeholder for the tool's name."""
     key_text: str
-    """Begins an argument; its name is put in."""
+    """Text that begins an argument, with a placeholder for its name."""
     end: str
-    """Ends a value."""
+    """Text that ends a value."""
     foot: str
-    """Ends a function's call."""
+    """Text that ends a call."""
     after_end = ""
-    """A grammar's expression of what follows that."""
+    """Grammar expression of what follows `end`."""
     python_words = False
     """Whether templates of this format write ``True``, ``False`` and ``None``."""
     names: re.Pattern[str]
-    """What the name of an argument can be."""
+    """Pattern of the argument names that the format can write."""
     begun: re.Pattern[str]
-    """How a value begins."""
+    """Pattern of the text that begins a value."""
 
     def within_text(self, body: str) -> bool:
         """Return whether a partial call is inside a value, which ends at the first `end`."""
@@ -49,15 +49,15 @@ class Tagged(ToolFormat):
         return False
 
     def head(self, name: str) -> str:
-        """Return the expression of the beginning of a function's call."""
+        """Return the grammar literal that begins a call."""
         return quoted(self.head_text.format(name))
 
     def key(self, name: str, tag: Tag) -> str:
-        """Return the expression of the beginning of an argument."""
+        """Return the grammar expression that begins an argument."""
         return quoted(self.key_text.format(name))
 
     def written(self, call: ToolCall) -> str:
-        """Return a call as the model writes it, without the tags around calls."""
+        """Render a call as the model writes it, without the tags around calls."""
         items = call.arguments.items()
         arguments = (f"{self.key_text.format(key)}{plain(v)}{self.end}" for key, v in items)
         return "".join([self.head_text.format(call.name), *arguments, self.foot])
@@ -97,7 +97,7 @@ class Tagged(ToolFormat):
         tag: Tag,
         lenient: bool,
     ) -> str:
-        """Return the expression of a value that is not free text, its end included."""
+        """Return the grammar expression of a value that is not free text, its end included."""
         words = [quoted(word) for one in choices for word in _words(one)]
         others = [one for one in choices if not _is_text(one)]
         if others or not choices:  # texts are unquoted, and what else there is in JSON
@@ -110,11 +110,11 @@ class Tagged(ToolFormat):
 
 
 def text_rules(name: str, letters: str, end: str, tag: Tag) -> list[str]:
-    """Return the rules of a text and its end tag.
+    """Return the grammar rules of a text and its end tag.
 
     Args:
         name: of the rule.
-        letters: what the text may be, as an expression of the grammar.
+        letters: grammar expression of the text.
         end: the tag that ends it.
         tag: gives the grammar's word for that tag.
     """
@@ -144,7 +144,7 @@ def _choices_of(name: str, tools: Tools) -> Callable[[str], list[Mapping[str, An
 
 
 def _value_of(choices: Sequence[Mapping[str, Any]], text: str) -> Any:
-    """Convert a text to its value: itself where allowed, else parsed as JSON."""
+    """Convert a text to its value: the text itself where a string is allowed, else parsed JSON."""
     texts = [one for one in choices if _is_text(one)]
     if any(text in _words(one) for one in texts):
         return text
@@ -168,12 +168,12 @@ def in_a_row(pattern: re.Pattern[str], text: str, at: int = 0) -> tuple[list[tup
 
 
 def plain(value: Any) -> str:
-    """Return an argument as these formats write it."""
+    """Format an argument: a string as raw text, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _choices(schema: Any, root: Mapping[str, Any], left: int = _DEEPEST) -> list[Mapping[str, Any]]:
-    """Return the alternative schemas of a value, with references resolved."""
+    """Split a value's schema into alternatives by `anyOf`, type and enumerated strings."""
     if not isinstance(schema, Mapping):
         return []
     schema = merged(schema, root)
@@ -200,13 +200,13 @@ def _is_text(schema: Mapping[str, Any]) -> bool:
 
 
 def _words(schema: Mapping[str, Any]) -> list[str]:
-    """Return all values of a schema if it enumerates strings."""
+    """Return the values of a schema that enumerates strings only (`enum`, `const`); else none."""
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
     return list(values) if all(isinstance(value, str) for value in values) else []
 
 
 def _letters(choices: Sequence[Mapping[str, Any]], lenient: bool) -> str:
-    """Return the expression of the unlisted strings that a value may be; else empty."""
+    """Return the grammar expression of the non-enumerated strings of a value; empty for none."""
     free = [letters_of(one, lenient) for one in choices if _is_text(one) and not _words(one)]
     if not free or _ANY in free:
         return _ANY if free else ""
@@ -217,7 +217,7 @@ def _letters(choices: Sequence[Mapping[str, Any]], lenient: bool) -> str:
 
 
 def _python_words(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the Python spelling of values that JSON spells differently."""
+    """Return the Python spellings of a schema's boolean and null values."""
     decided = {"enum", "const", "allOf"} & schema.keys()
     return () if decided else _WORDS.get(str(schema.get("type")), ())
 

@@ -27,7 +27,7 @@ Tools = Sequence[Mapping[str, Any]]
 """OpenAI-style schemas of tools."""
 
 Tag = Callable[[str], str]
-"""Gives the grammar's word for a tag: its token where there is one, else its letters."""
+"""Returns the grammar expression of a tag: its token where it has one, else its letters."""
 
 JSON_STYLE = {
     # What json.dumps writes and models were trained on.
@@ -47,16 +47,16 @@ def is_flat(value: Any, levels: int = MAX_LEVELS) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the model wrote: well-formed, not yet validated against the tool."""
+    """A parsed tool call of the model, not yet validated against the tool's schema."""
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
     text: str = ""
-    """As the model wrote it, tags excluded."""
+    """The call's text as the model wrote it, without tags."""
     problem: str = ""
-    """Why it cannot be read, where no grammar held the model; such a call must not run."""
+    """Why an unconstrained call cannot be parsed or run; such a call must not run."""
     id: str = ""
-    """The identifier, where the model or the agent gave it one."""
+    """The call's identifier, where the model or the agent set one."""
 
     @property
     def json_arguments(self) -> str:
@@ -65,7 +65,7 @@ class ToolCall:
 
     @property
     def key(self) -> str:
-        """Return a key that is equal for equal calls."""
+        """Return a comparison key: equal for calls with the same name and arguments."""
         return f"{self.name} {json.dumps(self.arguments, sort_keys=True)}"
 
 
@@ -75,9 +75,9 @@ class CallPrefix:
 
     text: str
     where: Literal["anywhere", "line", "turn"] = "anywhere"
-    """Where it counts: anywhere, where a line begins, or where the turn begins."""
+    """Where the text opens a call: anywhere, at the start of a line, or of the turn."""
     in_call: bool = False
-    """Whether it is the beginning of the call itself rather than a tag before it."""
+    """Whether the text is part of the call itself rather than a tag before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,49 +91,49 @@ class Headers:
     start: str
     role: str
     channel: str
-    """Names what kind of message it is."""
+    """Tag before the channel, which names the kind of a message."""
     message: str
     end: str
     thinking: str
-    """In the header of a thought."""
+    """Text that marks the header of a thinking message."""
     recipient: str
-    """In the header of a call."""
+    """Text that marks the header of a call."""
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Return the tags around headers."""
+        """Return the tags that begin, divide and end messages."""
         return (self.start, self.channel, self.message, self.end)
 
 
 class ToolFormat(ABC):
-    """Base class of the formats of tool calls."""
+    """Base class of tool-call formats: tags, grammar, parser and renderer."""
 
     name: str
     openings: tuple[CallPrefix, ...]
-    """Texts that begin calls; from there on the grammar holds."""
+    """Texts that begin calls; from each on, the grammar constrains the model."""
     closing: str = ""
     """Text that ends one call; empty where the end of the turn ends all calls."""
     inner: tuple[str, ...] = ()
-    """Tags within a call."""
+    """Tags inside a call."""
     reserved: tuple[str, ...] = ()
-    """Further tags that are not the model's to write."""
+    """Further tags that the model must never write, such as those around tool results."""
     example: str
-    """How a call looks, for a template that says nothing of tools."""
+    """An example of a call, for the tools prompt of a template without tools."""
     single: bool = False
-    """Whether a turn has one call at most."""
+    """Whether a turn has at most one call."""
     on_request: bool = False
-    """Whether a template has to ask for it: its tokens are another format's too, or none."""
+    """Whether only a template, and never the vocabulary, selects this format."""
     call_head: re.Pattern[str] | None = None
-    """The text before the arguments of a call, where those are a JSON object; its first group is
-    the name, as it is or as a JSON string. See `CallPieces`."""
+    """Pattern of the text before a call's JSON arguments; its first group is the name, plain or as
+    a JSON string. See `CallPieces`."""
     hints: tuple[str, ...] = ()
-    """What a template of this format has in it besides the opening."""
+    """Texts that a template of this format contains besides the opening."""
     headers: Headers | None = None
-    """For a format that also says how answers and thinking are written: how a turn is made."""
+    """The message headers of a turn, for a format that also frames answers and thinking."""
 
     @property
     def opening(self) -> str:
-        """Return the tag that opens a call, or else its first words."""
+        """Return the text that opens a call: a tag, or the call's first characters."""
         return self.openings[0].text
 
     @property
@@ -150,19 +150,19 @@ class ToolFormat(ABC):
         """Return the Lark rules of the text after an opening.
 
         ``calls`` is everything after the first tag; ``kept_0``, ``kept_1`` … what follows the
-        openings that are `in_call`, in their order; ``whole_0``, ``whole_1`` … the same with the
-        openings, cut so that an answer may begin with the same letters (`spelled`).
+        `in_call` openings, in their order; ``whole_0``, ``whole_1`` … include these openings,
+        split so that an answer may begin with the same letters (`spelled`).
 
         Args:
             tools: OpenAI-style schemas.
-            tag: gives the grammar's word for a tag.
-            lenient: names of the tools whose schemas hold what a grammar cannot express.
+            tag: see `Tag`.
+            lenient: names of the tools whose schemas exceed what a grammar can express.
         """
         return "\n".join([*self.rules(tools, tag), *self.argument_rules(tools, tag, lenient)])
 
     @abstractmethod
     def rules(self, tools: Tools, tag: Tag) -> list[str]:
-        """Return the rules of `grammar` for all that is not an argument."""
+        """Return the rules of `grammar` for everything but the arguments."""
 
     def argument_rules(self, tools: Tools, tag: Tag, lenient: Container[str]) -> list[str]:
         """Return the rules ``arguments_0`` …: the JSON object that each tool takes."""
@@ -187,9 +187,9 @@ class ToolFormat(ABC):
         """Return the Lark rules of a whole turn, for a format with `headers`.
 
         Args:
-            tag: gives the grammar's word for a tag.
+            tag: see `Tag`.
             calls: whether there are tools; then the rules of `grammar` are added to these.
-            answer: the grammar's expression of an answer; None where only calls may come.
+            answer: grammar expression of an answer; None where only calls are allowed.
         """
         raise NotImplementedError(f"{self.name} is about calls alone")
 
@@ -220,18 +220,18 @@ class ToolFormat(ABC):
         return form
 
     def without_calls(self) -> ToolFormat:
-        """Return a copy of the format that reads no calls."""
+        """Return a copy of the format that detects no calls."""
         form = copy.copy(self)
         form.openings, form.closing, form.inner = (), "", ()
         return form
 
     def many(self, item: str, separator: str) -> str:
-        """Return the expression of one item, or of as many as a turn may have."""
+        """Return the expression of up to `MAX_CALLS` items, or of one if the format is `single`."""
         return item if self.single else f"{item} ({separator} {item}){{0,{MAX_CALLS - 1}}}"
 
 
 class JsonFormat(ToolFormat):
-    """Base class of the formats in which calls are JSON objects with a name."""
+    """Base class of formats in which a call is a JSON object with a name and arguments."""
 
     call_head = JSON_HEAD
 
@@ -241,7 +241,7 @@ class JsonFormat(ToolFormat):
 
 @lru_cache(maxsize=256)
 def _object_rule(given: str, loose: bool) -> str:
-    """Return the expression of a JSON object of a schema, cached.
+    """Return the grammar expression of the JSON objects that a schema allows, cached.
 
     Raises:
         GrammarError: the schema does not describe an object, or none can be made from it.
@@ -254,12 +254,12 @@ def _object_rule(given: str, loose: bool) -> str:
 
 
 def heads(tools: Tools, arguments: str = "arguments", skip: int = 0) -> list[str]:
-    """Return each tool's JSON call up to its arguments, as grammar literals."""
+    """Return each tool's JSON call up to its arguments as a Lark literal, from `skip` on."""
     return [quoted(head[skip:]) for head in head_texts(tools, arguments)]
 
 
 def head_texts(tools: Tools, arguments: str = "arguments") -> list[str]:
-    """Return each tool's JSON call up to its arguments, as texts."""
+    """Return each tool's JSON call up to its arguments as text."""
     names = (json.dumps(tool["function"]["name"], ensure_ascii=False) for tool in tools)
     return [f'{{"name": {name}, "{arguments}": ' for name in names]
 
@@ -267,19 +267,19 @@ def head_texts(tools: Tools, arguments: str = "arguments") -> list[str]:
 def spelled(head: str) -> str:
     """Split the beginning of a JSON object into the literals that `json_rule` uses.
 
-    The longest word goes first: one that had several of them in it would let no answer begin so.
+    The lexer prefers the longest literal: a longer one would keep answers from beginning so.
     """
     return " ".join(map(quoted, _WORDS.findall(head)))
 
 
 def json_rule(schema: Mapping[str, Any], lenient: bool = False) -> str:
-    """Return the expression of the JSON values that a schema allows."""
+    """Return the grammar expression of the JSON values that a schema allows."""
     style = {**JSON_STYLE, "lenient": lenient}
     return f"%json {json.dumps({**schema, 'x-guidance': style}, ensure_ascii=False)}"
 
 
 def letters_of(schema: Mapping[str, Any], lenient: bool = False) -> str:
-    """Return the expression of the strings, without quotes, that a schema allows.
+    """Return the grammar expression of the strings, without quotes, that a schema allows.
 
     Args:
         schema: of a text: its lengths and its pattern count.
@@ -294,7 +294,7 @@ def letters_of(schema: Mapping[str, Any], lenient: bool = False) -> str:
 
 
 def _whole(pattern: str) -> str:
-    """Return a regular expression of all texts that contain a match of a schema's pattern."""
+    """Expand a schema's pattern to match whole texts that contain a match of it."""
     choices, depth, start, at = [], 0, 0, 0
     while at < len(pattern):
         letter = pattern[at]
@@ -314,7 +314,7 @@ def _whole(pattern: str) -> str:
 
 
 def _open(choice: str) -> str:
-    """Return one alternative of a pattern, with any text around it where it has no anchor."""
+    """Pad one alternative of a pattern with any text at each end that has no anchor."""
     begins, ends = choice.startswith("^"), _ENDS.search(choice) is not None
     inside = choice[begins : len(choice) - ends]
     return f"{'' if begins else _ANY}({inside}){'' if ends else _ANY}"
@@ -333,12 +333,12 @@ def any_of(rule: str, count: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a grammar literal."""
+    """Quote a text as a Lark literal."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _number(text: str) -> float:
-    """Parse a number; clamp one that is too large to be serialized again."""
+    """Parse a number; clamp it to the finite floats, so that JSON can represent it."""
     return min(max(float(text), -sys.float_info.max), sys.float_info.max)
 
 
@@ -347,11 +347,11 @@ def _no_number(word: str) -> float:
 
 
 DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)
-"""Reads JSON whose every value can be written as JSON again."""
+"""JSON decoder whose values can all be serialized to JSON again."""
 
 
 def read_json(text: str) -> Any:
-    """Parse a JSON text.
+    """Parse a JSON text with `DECODER`.
 
     Raises:
         ValueError: it is none.
@@ -408,5 +408,5 @@ def calls_of(text: str) -> list[ToolCall]:
 
 
 def written(call: ToolCall, arguments: str = "arguments") -> str:
-    """Return a call as a JSON object in the style of the grammar."""
+    """Serialize a call as a JSON object in the style of the grammar."""
     return json.dumps({"name": call.name, arguments: call.arguments}, ensure_ascii=False)

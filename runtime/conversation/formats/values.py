@@ -1,4 +1,4 @@
-"""Grammar rules for the values that a schema allows, in notations that are not JSON."""
+"""Grammar rules for the values that a schema allows, in notations other than JSON."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .toolcalls import json_rule, quoted
 
 
 class Values(ABC):
-    """Builds the rules of the values of one schema.
+    """Builds the grammar rules for the values that one schema allows.
 
     Args:
         prefix: of the rules' names.
-        schema: strict; what `$ref` refers to is in it.
+        schema: a strict one, with the definitions that `$ref` refers to.
         lenient: leave out what no grammar can express.
 
     Attributes:
-        rules: made so far.
+        rules: those built so far.
     """
 
     comma, colon = ",", ":"
     free_key = "/[A-Za-z_][A-Za-z0-9_]*/"
-    """A grammar's expression of a key that no schema names."""
+    """Grammar expression of a key that the schema does not list."""
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Of a type the ways to write its values; JSON's where it is not here."""
+    """Spellings of the values of a type; types that are not listed use JSON's."""
 
     def __init__(self, prefix: str, schema: Mapping[str, Any], lenient: bool) -> None:
         self.rules: list[str] = []
@@ -38,18 +38,18 @@ class Values(ABC):
 
     @abstractmethod
     def text(self, schema: Mapping[str, Any]) -> str:
-        """Return the expression of the strings that a schema allows, quotes included."""
+        """Return the grammar expression of the strings that a schema allows, quotes included."""
 
     @abstractmethod
     def quoted_text(self, value: str) -> str:
-        """Return the expression of one string, quotes included."""
+        """Return the grammar expression of one string, quotes included."""
 
     def key(self, name: str) -> str:
-        """Return the expression of a key and its separator from the value."""
+        """Return the grammar expression of a key and the separator after it."""
         return quoted(f"{name}{self.colon}")
 
     def ordered(self, properties: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-        """Return keys and schemas in the order in which they are written."""
+        """Return an object's keys and schemas in output order."""
         return sorted(properties.items())
 
     def rule(self, schema: Any) -> str:
@@ -90,7 +90,7 @@ class Values(ABC):
         return self._anything()
 
     def _anything(self) -> str:
-        """Return the name of the rule for any value."""
+        """Return the name of the rule for any value; add it on first use."""
         if not self._free:
             self._free = f"{self.prefix}_{len(self.rules)}"
             self.rules.append("")
@@ -117,7 +117,7 @@ class Values(ABC):
         return self._named[ref]
 
     def _joined(self, schema: Mapping[str, Any]) -> str:
-        """Return the name of the rule for several schemas that apply together."""
+        """Return the name of the rule for a schema with `allOf`, whose parts apply together."""
         text = json.dumps(schema, sort_keys=True)
         if text not in self._named:
             self._named[text] = f"{self.prefix}_{len(self.rules)}"
@@ -126,7 +126,7 @@ class Values(ABC):
         return self._named[text]
 
     def object(self, schema: Mapping[str, Any]) -> str:
-        """Return the expression of the objects that a schema allows."""
+        """Return the grammar expression of the objects that a schema allows."""
         if not listed(schema):
             # An object without names is closed by `strict`, unless it says what it takes.
             extra = schema.get("additionalProperties", {})
@@ -137,13 +137,13 @@ class Values(ABC):
         return f'"{{" {self.keys(schema)} "}}"'
 
     def keys(self, schema: Mapping[str, Any], key: Callable[[str], str] | None = None) -> str:
-        """Return the expression of an object's keys and values; `key` formats one key."""
+        """Return the grammar expression of an object's keys and values; `key` formats one key."""
         items = list(self.ordered(listed(schema)))
         named = [((key or self.key)(name), name, value) for name, value in items]
         return self._keys(named, schema.get("required", ()), "")
 
     def _keys(self, items: list[tuple[str, str, Any]], required: Container[str], comma: str) -> str:
-        """Return the expression of the keys in order, comma-separated."""
+        """Return the grammar expression of the keys in order, comma-separated."""
         if not items:
             return '""'
         (written, name, schema), rest = items[0], items[1:]
@@ -156,5 +156,5 @@ class Values(ABC):
         return f"({here} | {self._keys(rest, required, comma)})"
 
     def literal(self, value: Any) -> str:
-        """Return the expression of one value."""
+        """Return the grammar expression of one constant value."""
         return self.quoted_text(value) if isinstance(value, str) else quoted(json.dumps(value))
