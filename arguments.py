@@ -1,4 +1,4 @@
-"""Checks of what callers give: what is of the wrong kind is an error of ours that names it.
+"""Validation of callers' arguments: a wrong type raises a TriplepointError that names it.
 
 Also where the user's files are, and how an extra is installed.
 """
@@ -88,10 +88,10 @@ def read_own(path: Path, max_bytes: int = 64 << 20, *, ours: bool = False) -> by
 
 
 class Closing:
-    """An object that is closed at the end of a `with`."""
+    """The base of objects that are closed at the end of a `with` block."""
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release the object's resources."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -102,7 +102,7 @@ class Closing:
 
 
 class ProcessBound:
-    """An object that cannot be pickled or copied; `_instead` says what to do, for the message."""
+    """The base of objects that cannot be pickled or copied; `_instead`: the error's advice."""
 
     __slots__ = ()
     _instead = "make another one in the other process"

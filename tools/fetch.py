@@ -41,7 +41,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Page:
-    """The response to a request."""
+    """An HTTP response, its body read up to a limit."""
 
     url: str
     status: int

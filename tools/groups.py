@@ -25,7 +25,7 @@ def make_group(
 
     Args:
         name: of `GROUPS`.
-        folder: that they look at or work in; ``net`` needs none.
+        folder: the workspace; ``net`` needs none.
         private: whether addresses of private networks are fetched.
 
     Raises:

@@ -31,7 +31,7 @@ _READABLE: ContextVar[Readable | None] = ContextVar("readable_files", default=No
 
 @contextmanager
 def seeing(known: Mapping[str, str], readable: Readable | None = None) -> Iterator[dict[str, str]]:
-    """Activate the record for tool calls within the block.
+    """Make `known` the record of seen file versions for tool calls within the block.
 
     Args:
         known: SHA-256 of what the conversation last saw of each file, by absolute path.
@@ -68,16 +68,13 @@ def is_guarded() -> bool:
 
 
 def unread(workspace: Workspace, path: str) -> Readable | None:
-    """Return the filter of readable paths if the file is readable but unread, else None."""
+    """Return the conversation's filter of readable paths if it has not seen the file, else None."""
     seen = _SEEN.get()
     return None if seen is None or _key(workspace, path) in seen else _READABLE.get()
 
 
 def shown_whole(workspace: Workspace, path: str, result: str) -> dict[str, str]:
-    """Return the digest record of a file whose every line a numbered result shows.
-
-    Nothing where it has not.
-    """
+    """Return a file's path and digest if a numbered result shows all of its lines, else {}."""
     try:
         with workspace.open(path) as file:
             data = file.read(MAX_SHOWN + 1)

@@ -44,7 +44,7 @@ def begin(
     output: Output,
     files: Workspace | None = None,
 ) -> Agent:
-    """Build the agent that the arguments describe.
+    """Build an agent from the parsed arguments.
 
     files: the workspace of the agent before it, with its attached documents.
     """
@@ -196,7 +196,7 @@ def follow(
 
     Args:
         quiet: the answer alone.
-        on_phase: hears of each phase that has ended.
+        on_phase: called with each phase that has ended.
     """
     result = None
     held: list[str] | None = None if output.is_terminal and not quiet else []

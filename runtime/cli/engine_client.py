@@ -46,7 +46,7 @@ class EngineClient:
         self._session: Session | None = None
 
     def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
-        """See `ChatClient.ask`."""
+        """Generate one reply in a new session: see `ChatClient.ask`."""
         reply, engine = Reply(time.perf_counter()), self._engine
         said = [Message(cast("Role", one["role"]), one["content"]) for one in messages]
         talk = Conversation(said)
@@ -70,7 +70,7 @@ class EngineClient:
         return reply
 
     def stop(self) -> None:
-        """See `ChatClient.stop`."""
+        """Stop the current reply, from any thread: see `ChatClient.stop`."""
         if self._session is not None:
             self._session.stop()
 

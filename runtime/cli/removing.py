@@ -28,7 +28,7 @@ def age(text: str) -> float:
 
 
 class RemovingOptions(OptionGroup):
-    """What is removed."""
+    """Options that select what is removed."""
 
     names: list[str] = argument("NAME", nargs="*")
     older_than: float | None = option("AGE", type=age)
@@ -40,7 +40,7 @@ class RemovingOptions(OptionGroup):
 
     @classmethod
     def of(cls, what: str) -> type[OptionGroup]:
-        """Return the options for what has this name."""
+        """Return the options, with `what` as the name of the removed items in their help."""
         return cls.but(names={"metavar": what.upper(), "help": f"{what}s by name"})
 
 

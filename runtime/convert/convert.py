@@ -79,7 +79,7 @@ def convert(
     Args:
         kind: of the matrices: ``f32``, ``f16``, ``bf16``, ``q8_0``, or ``auto``, what most of them
             have. Norms and other vectors are float32.
-        progress: hears the share of the weights that is done, 0 to 1.
+        progress: called with the fraction of the weights that is done, 0 to 1.
 
     Raises:
         ModelError: something is missing or damaged.
