@@ -133,7 +133,7 @@ def as_list(value: object, what: str, error: type[TriplepointError]) -> list[Any
 
 
 def as_mapping(value: object, what: str, error: type[TriplepointError]) -> Mapping[Any, Any]:
-    """Return the mapping that a caller gave; raise `error` for anything else."""
+    """Return a caller's mapping as it is; raise `error` for anything else."""
     if not isinstance(value, Mapping):
         raise error(f"{what}, not {value!r}")
     return value
@@ -164,7 +164,7 @@ def without_surrogates(text: str) -> str:
 
 
 def pip_install(extra: str) -> str:
-    """Return the command that adds an extra, from where this package was installed."""
+    """Return the pip command that installs an extra, from this package's source of installation."""
     from importlib.metadata import distributions
     from urllib.parse import urlsplit
     from urllib.request import url2pathname

@@ -1,4 +1,4 @@
-"""The tool groups in addition to the file tools, as `--tools` and rows of a fleet name them."""
+"""The optional tool groups, as `--tools` and rows of a fleet name them."""
 
 from __future__ import annotations
 

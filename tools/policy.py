@@ -44,7 +44,7 @@ class PermissionRequest:
     tool: Tool[..., Any]
     arguments: Mapping[str, Any]
     preview: str
-    """What it would do: a diff, a command; empty when the arguments say all."""
+    """What the call would do: a diff, a command; empty when the arguments show all of it."""
     scope: str
     """What "always" would allow for the rest of the session."""
 
@@ -279,7 +279,7 @@ class Policy:
         ]
 
     def hides(self, tools: Iterable[Tool[..., Any]], path: str) -> bool:
-        """Return whether results must omit a path: a rule denies it or asks about it or a parent.
+        """Return whether results must omit a path: a deny or ask rule matches it or a parent.
 
         Args:
             tools: those that only read.

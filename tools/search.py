@@ -134,7 +134,7 @@ class Search:
         packed: bool = False,
         takes: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Compile the pattern, and start no search yet.
+        """Compile the pattern, and start the search's time limit.
 
         Args:
             workspace, pattern, regex: where to search for what.

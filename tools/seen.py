@@ -51,7 +51,7 @@ def seeing(known: Mapping[str, str], readable: Readable | None = None) -> Iterat
 
 
 def note(workspace: Workspace, path: str, digest: str) -> None:
-    """Record that the conversation has seen this version of a file."""
+    """Record the version of a file, by its digest, as seen by the conversation."""
     if (seen := _SEEN.get()) is not None:
         seen[_key(workspace, path)] = digest
 
@@ -97,7 +97,7 @@ def note_move(workspace: Workspace, path: str, to: str) -> None:
 
 
 def digest_of(descriptor: int, max_bytes: int) -> str:
-    """Return the SHA-256 of an open file at the same offset; empty if larger than `max_bytes`.
+    """Return the SHA-256 of an open file, keeping its offset; empty if over `max_bytes` bytes.
 
     Nothing is read where no conversation records it.
     """

@@ -69,7 +69,7 @@ class TextFile:
     """
 
     find: Callable[[str], bool] | None = None
-    """What to look for in the whole of a line that is too long to keep."""
+    """Predicate to apply to the whole of a line that is too long to buffer."""
 
     def __init__(self, file: FileIO, path: str, budget: int = BUDGET) -> None:
         """Read the head of the file.

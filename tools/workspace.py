@@ -460,7 +460,7 @@ def _in_order(items: Iterable[T], first: int | None, key: Callable[[T], bytes]) 
 
 
 def check_regular(found: os.stat_result, path: str) -> None:
-    """Raise ToolError for what is no regular file."""
+    """Raise ToolError unless a file's status is that of a regular file."""
     if stat.S_ISDIR(found.st_mode):
         raise ToolError(formats.not_a_file(shown(path)))
     if not stat.S_ISREG(found.st_mode):

@@ -28,7 +28,7 @@ class TokenDifference:
     position: int
     """Index among the tokens of its phase, from 0."""
     first: int | None
-    """Id in the first run; None when its phase had ended before."""
+    """Token id in the first run; None when its phase had ended before."""
     second: int | None
 
 

@@ -210,11 +210,11 @@ class MissRecord(Record):
     position: int = 0
     """Position of the first token that differs."""
     expected: TokenId | None = None
-    """Its id in the conversation; None where that ends there."""
+    """Token id in the conversation at that position; None if the conversation ends there."""
     found: TokenId | None = None
-    """Its id in the KV cache; None where that ends there."""
+    """Token id in the KV cache at that position; None if the cache ends there."""
     message: int | None = None
-    """Index of the message that it came from; None for text of the template."""
+    """Index of the message that the token came from; None for text of the template."""
     field: Own[str] = ""
     """Part of the message: ``content``, ``generated tokens``, ``template text``, …"""
     label: Own[str] = ""

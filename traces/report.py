@@ -1,4 +1,4 @@
-"""Plain-text tables about traces: by regime, by turn, by layer, of many, of two."""
+"""Plain-text tables of traces: by regime, turn or layer, of many traces, of two compared."""
 
 from __future__ import annotations
 

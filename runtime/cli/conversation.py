@@ -157,7 +157,7 @@ def _model_of(kept: SessionInfo) -> str | None:
 def resume(
     kept: SavedConversation | None, agent: Agent[Any], output: Output, *, quiet: bool = False
 ) -> None:
-    """Resume the session's conversation, and report it."""
+    """Restore a saved conversation into the agent, and print notes on it."""
     for line in kept.resume(agent) if kept is not None else ():
         if not quiet:
             output.line(line, "dim")

@@ -25,7 +25,7 @@ from .output import Output
 def engine_client(
     args: argparse.Namespace, output: Output, options: Mapping[str, Any], work: Work
 ) -> Iterator[Callable[[], ChatClient]]:
-    """Yield a factory of agents' clients; close its engine on exit.
+    """Load an engine, and yield a factory of clients on it; close the engine on exit.
 
     Raises:
         SettingError: the work does not fit its context.
@@ -39,7 +39,7 @@ def engine_client(
 
 
 class EngineClient:
-    """A client that answers like a server: each request has its own session."""
+    """An in-process `ChatClient` on an engine; each request has its own session."""
 
     def __init__(self, engine: Engine, prompts: Prompts, options: Mapping[str, Any]) -> None:
         self._engine, self._prompts, self._sampling = engine, prompts, Sampling(**options)

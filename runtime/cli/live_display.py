@@ -37,7 +37,7 @@ class Transitions:
         self._count = 0
 
     def line(self, phase: PhaseEvent) -> str:
-        """Format a completed phase: its regime, and whether the regime changed."""
+        """Format a completed phase on one line: its regime, and whether the regime changed."""
         before = self._before
         if phase.tokens:  # a fork, or a session from disk, runs in no regime
             self._before = phase

@@ -104,7 +104,7 @@ class EngineOptions(OptionGroup):
 def engine_options(
     model: str = DEFAULT_MODEL, *, context: bool = True, several: bool = False
 ) -> type[OptionGroup]:
-    """Return the options of a model and its engine.
+    """Return the option group of a model and its engine.
 
     Args:
         model: which one is taken where none is named.

@@ -101,7 +101,7 @@ class Output:
         self.stream.flush()
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Write a line of its own."""
+        """End an unfinished line, and write a whole one."""
         self.end_line()
         self.piece(text + "\n", style)
 

@@ -1,4 +1,4 @@
-"""Selects what a command removes, and confirms it."""
+"""Selects what a command removes, and asks for confirmation."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def chosen(
 def agreed(
     lines: Sequence[tuple[str, int]], nothing: str, args: argparse.Namespace, output: Output
 ) -> Exit | None:
-    """List what would be removed and confirm it; return None to proceed, else the exit status.
+    """List what would be removed, ask for confirmation; return None to proceed, else a status.
 
     Args:
         lines: what would be removed, and the bytes of each.

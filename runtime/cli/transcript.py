@@ -125,7 +125,7 @@ def show_sources(
 
 
 def result_text(result: str) -> str:
-    """Return a one-line result; for a longer one, its size and its first line.
+    """Format a tool's result on one line: its only line, or its size and its first line.
 
     The size comes first: behind ``app.log`` it would be taken for the file's.
     """

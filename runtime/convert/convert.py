@@ -231,7 +231,7 @@ _SAMPLING: dict[str, tuple[str, type[int] | type[float]]] = {
     "min_p": ("min_p", float),
     "repetition_penalty": ("penalty_repeat", float),
 }
-"""What generation_config.json says of sampling: its name in GGUF, and its type."""
+"""Sampling keys of generation_config.json: the name of each in GGUF, and its type."""
 
 
 def _sampling(folder: Path) -> dict[str, int | float]:

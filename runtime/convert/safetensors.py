@@ -49,7 +49,7 @@ class Stored:
 
     @property
     def type(self) -> GGMLType:
-        """The GGUF type of the same numbers; UnsupportedModelError if there is none."""
+        """The GGUF type of the tensor's number format; UnsupportedModelError if there is none."""
         if self.scales is not None:
             return GGMLType.MXFP4
         if self.dtype not in _FLOATS:

@@ -67,7 +67,7 @@ class GGUFFile(ProcessBound, Closing):
 
     @classmethod
     def open_one(cls, path: str | Path) -> GGUFFile:
-        """Map the file at `path` alone, whatever it is a part of, and check its header.
+        """Map the file at `path` alone, even if it is a part of a split model; check its header.
 
         Raises GGUFError when the file is damaged and ModelError when it cannot be opened.
         """

@@ -77,7 +77,7 @@ def why_unsupported(name: str) -> str | None:
 
 
 def drafts(architecture: str) -> bool:
-    """Return whether draft layers (`mtp.py`) of such models are supported."""
+    """Return whether an architecture's draft layers (`mtp.py`) are supported."""
     return architecture in ARCHITECTURES and class_of(architecture).drafts_from is not None
 
 

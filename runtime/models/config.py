@@ -44,7 +44,7 @@ class Config:
 
     @property
     def cached(self) -> list[HeadShape | None]:
-        """For each layer, the heads whose keys and values it caches; None: it caches none."""
+        """For each layer, the shape of the KV heads that it caches; None: it caches none."""
         own = enumerate(self.sources)
         return [self.shapes[n] if source == n else None for n, source in own]
 

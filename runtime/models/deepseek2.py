@@ -91,7 +91,7 @@ class DeepSeek2(Mixture):
     drafts_from = "plain"
 
     def head_shape(self) -> HeadShape:
-        """Return one key for all heads; its first dims are the value."""
+        """Return the shape of MLA's heads: one latent key for all; its first dims are the value."""
         gguf, a = self.gguf, "deepseek2.attention."
         self.rotated = gguf.integer("deepseek2.rope.dimension_count", low=32, high=256)
         self.rank = gguf.integer(f"{a}kv_lora_rank", low=32, high=1024)

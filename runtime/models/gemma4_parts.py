@@ -123,6 +123,6 @@ def load_per_layer(model: Decoder, name: Name, layer: int, own: int) -> PerLayer
 
 
 def layer_scale(model: Decoder, name: Name) -> float:
-    """Return what x is multiplied by at the end of a layer."""
+    """Return the factor of x at the end of a layer; 1 if the file has none."""
     tensor = name("layer_output_scale.weight")
     return float(model.weights.vector(tensor, 1)[0]) if tensor in model.gguf.tensors else 1.0

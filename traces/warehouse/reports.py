@@ -31,7 +31,7 @@ _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("tokens_per_s", "prefill_per_s", "decode_per_s"), "rate"),
     **dict.fromkeys(("p10", "median", "p90", "p99"), "factor"),
 }
-"""Of columns that are neither counts nor, with a name in ``_s``, seconds."""
+"""Kinds of the columns that are neither counts nor, with a name in ``_s``, seconds."""
 
 _HEADINGS = {
     **{"time_s": "time", "wall_s": "time", "reread_s": "time", "time_share": "share"},

@@ -43,7 +43,7 @@ class LayerKind:
     state: int = 0
     """Bytes of the recurrence's state per sequence, in all of these layers."""
     conv: int = 0
-    """Bytes of the state of the convolution before it, per sequence, in all of these layers."""
+    """Bytes of the short convolution's state per sequence, in all of these layers."""
 
 
 @dataclass(frozen=True, slots=True)
