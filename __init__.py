@@ -120,7 +120,7 @@ _RENAMED = {
     "map": "map_rows",
     "open_session": "open_conversation",
 }
-"""Names of earlier versions: `Session` means the tokens of an engine, and nothing else."""
+"""Former public names and their successors: `Session` now means only an engine's session."""
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Checks of what callers give: what is of the wrong kind is an error of ours that names it.
+"""Validation of callers' arguments: a wrong type raises a TriplepointError that names it.
 
 Also where the user's files are, and how an extra is installed.
 """
@@ -88,10 +88,10 @@ def read_own(path: Path, max_bytes: int = 64 << 20, *, ours: bool = False) -> by
 
 
 class Closing:
-    """An object that is closed at the end of a `with`."""
+    """The base of objects that are closed at the end of a `with` block."""
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release the object's resources."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -102,7 +102,7 @@ class Closing:
 
 
 class ProcessBound:
-    """An object that cannot be pickled or copied; `_instead` says what to do, for the message."""
+    """The base of objects that cannot be pickled or copied; `_instead`: the error's advice."""
 
     __slots__ = ()
     _instead = "make another one in the other process"
@@ -133,7 +133,7 @@ def as_list(value: object, what: str, error: type[TriplepointError]) -> list[Any
 
 
 def as_mapping(value: object, what: str, error: type[TriplepointError]) -> Mapping[Any, Any]:
-    """Return the mapping that a caller gave; raise `error` for anything else."""
+    """Return a caller's mapping as it is; raise `error` for anything else."""
     if not isinstance(value, Mapping):
         raise error(f"{what}, not {value!r}")
     return value
@@ -164,7 +164,7 @@ def without_surrogates(text: str) -> str:
 
 
 def pip_install(extra: str) -> str:
-    """Return the command that adds an extra, from where this package was installed."""
+    """Return the pip command that installs an extra, from this package's source of installation."""
     from importlib.metadata import distributions
     from urllib.parse import urlsplit
     from urllib.request import url2pathname

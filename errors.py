@@ -1,4 +1,4 @@
-"""The family of errors that a user of triplepoint can meet.
+"""The hierarchy of errors that triplepoint raises on purpose.
 
     TriplepointError
      ├─ ModelError                 a model file, its metadata or its name
@@ -97,7 +97,7 @@ class SettingError(EngineError):
 
 
 class ContextOverflowError(EngineError):
-    """More tokens than the context holds; the session keeps those that it had.
+    """A request has more tokens than the context holds; the session keeps its earlier tokens.
 
     Attributes:
         memory: (tokens requested, tokens that fit), where KV cache memory was the limit.

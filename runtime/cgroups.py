@@ -1,4 +1,4 @@
-"""What the system allows this process: control groups, which containers use, and `ulimit -v`."""
+"""The system's resource limits on this process: cgroups, which containers use, and `ulimit -v`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 def folders(
     controller: str, proc: Path = PROC, cgroups: Path = CGROUPS
 ) -> Iterator[tuple[Literal[1, 2], Path]]:
-    """Yield version and folder of each cgroup of this process, for one kind of limit."""
+    """Yield version and folder of each cgroup that limits this process through `controller`."""
     try:
         lines = (proc / "self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -50,7 +50,7 @@ def address_space_left(proc: Path = PROC) -> int | None:
 
 
 def require_address_space(nbytes: int, what: str) -> None:
-    """Raise ModelError where fewer bytes are left: libraries would end the process midway."""
+    """Raise ModelError if fewer than `nbytes` bytes of address space are left under `ulimit -v`."""
     if (left := address_space_left()) is not None and left < nbytes:
         raise ModelError(
             f"{what} needs about {nbytes / 1e6:,.0f} MB of address space, and the limit of this "

@@ -1,4 +1,4 @@
-"""Files of this user alone: written whole or not at all, read only if their SHA-256 is right."""
+"""Private files of this user: written atomically, and checked by SHA-256 when read."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .memory import will_need
 PIECE = 1 << 20  # bytes that are read and hashed in turns: they stay in the cache between the two
 MOST_SEALED = 64 << 20
 UNFINISHED_S = 3600.0
-"""After which a file that was being written belongs to nobody."""
+"""Age in seconds after which a temporary file counts as abandoned."""
 _UNFINISHED = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")
 
 
 class UnreadableError(ValueError):
-    """A file that may be whole, but cannot be had now, such as when too many are open."""
+    """A file, possibly valid, cannot be opened or mapped now, such as when too many are open."""
 
 
 def make_folder(folder: Path) -> None:
@@ -47,7 +47,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write(path: Path, data: bytes | memoryview) -> str:
-    """Write a file that is whole or not there, for this user alone; returns its SHA-256."""
+    """Atomically write a file that only this user can read; return its SHA-256."""
     # Another thread, or another process in a container of its own, may write the same.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -69,8 +69,7 @@ def write(path: Path, data: bytes | memoryview) -> str:
 
 
 def sweep_unfinished(path: str | os.PathLike[str], name: re.Pattern[str]) -> None:
-    """Remove a file that a process which has ended was writing, if `name` matches the whole name
-    that it would have got."""
+    """Remove an abandoned temporary file if `name` matches the full name of its target."""
     path = Path(path)
     if (found := _UNFINISHED.fullmatch(path.name)) and name.fullmatch(found[1]):
         with contextlib.suppress(OSError):
@@ -113,7 +112,7 @@ def read_sealed(path: Path) -> bytes:
 
 
 def map_bytes(path: Path, size: int, digest: str) -> np.ndarray:
-    """Map a file of `size` bytes: uint8 [size].
+    """Map a file of `size` bytes after checking its SHA-256: uint8 [size].
 
     It is in memory once for all that use it, and what is written there is not shared.
 

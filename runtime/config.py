@@ -51,19 +51,19 @@ KEYS: dict[str, tuple[str, str, tuple[type, ...], Callable[[Any], object]]] = {
     "trace_keep_days": ("no limit", "a whole number from 1 to 9999", (int,), lambda n: 0 < n < 1e4),
     "trace_keep_bytes": ("1GB", 'a size such as "500MB", or "off"', (int, str), _is_limit),
 }
-"""Of each key: what counts without it, and which values it may have, in words, by type, by test."""
+"""For each key: its default, and the valid values as text, as types and as a test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value, and where it comes from."""
+    """The value of a setting, and its source."""
 
     value: Any
     source: str
 
     @property
     def is_built_in(self) -> bool:
-        """Return whether it is the default, chosen by no user."""
+        """Return whether the value is the built-in default."""
         return self.source == "built in"
 
 
@@ -73,7 +73,7 @@ def config_path() -> Path:
 
 
 def default_model(environ: Mapping[str, str] = os.environ) -> Setting:
-    """Return the model that is used if none is named.
+    """Return the default model: of the environment, the settings file, or built in.
 
     Raises:
         SettingError: the file cannot be read, or says something else.
@@ -84,7 +84,7 @@ def default_model(environ: Mapping[str, str] = os.environ) -> Setting:
 
 
 def read_settings() -> dict[str, Setting]:
-    """Return what the file sets, by key; empty where there is no file.
+    """Return the settings of the file, by key; empty if there is no file.
 
     Raises:
         SettingError: names file, line and what is allowed where the file says something else.
@@ -98,7 +98,7 @@ def read_settings() -> dict[str, Setting]:
 
 
 def keep_model(name: str) -> Path:
-    """Write the default model into the file, and leave its other lines as they are; the file.
+    """Write the default model into the settings file, keep its other lines, and return its path.
 
     Raises:
         SettingError: the file cannot be read, or is not understood; or it would not be

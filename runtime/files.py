@@ -1,4 +1,4 @@
-"""Files of ours that others may not write, and as a rule not read, whatever the umask.
+"""Our own files: writable and, as a rule, readable only by their owner, whatever the umask.
 
 Also whether a file that a user names can be written at all.
 """
@@ -16,7 +16,7 @@ PRIVATE = 0o700
 
 
 def check_target(path: str | Path) -> None:
-    """Refuse a name that no file can be written to.
+    """Raise ModelError unless a file can be written at the path.
 
     Raises:
         ModelError: it is a folder, a device or a pipe, or its folder is not there or not to be
@@ -32,11 +32,7 @@ def check_target(path: str | Path) -> None:
 
 
 def check_folder(path: str | Path) -> None:
-    """Refuse a name that is a folder's, or in a folder that is not there.
-
-    Raises:
-        ModelError: so it is.
-    """
+    """Raise ModelError if the path is a folder, or its parent folder does not exist."""
     folder = os.path.dirname(os.path.realpath(path))
     if os.path.isdir(path):
         raise ModelError(f"cannot write {path}: it is a folder")
@@ -45,7 +41,7 @@ def check_folder(path: str | Path) -> None:
 
 
 def make_folder(path: Path, mode: int = PRIVATE) -> None:
-    """Make a folder and those above it that are missing, each with `mode` at most."""
+    """Make a folder and its missing parents, each with the permissions `mode` at most."""
     for folder in (*reversed(path.parents), path):
         if not folder.exists():
             with contextlib.suppress(FileExistsError):  # another process was quicker
@@ -53,12 +49,12 @@ def make_folder(path: Path, mode: int = PRIVATE) -> None:
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file for `open(…, opener=…)`; where it makes one, only its owner may read it."""
+    """Open a file, for `open(…, opener=…)`; a new file is readable by its owner only."""
     return os.open(path, flags, 0o600)
 
 
 def write_file(path: Path, text: str, mode: int = 0o600) -> None:
-    """Write a file, whole or not at all, with the permissions `mode` at most; its folder is made.
+    """Atomically write a text file with the permissions `mode` at most; make its folder.
 
     Raises:
         OSError: it cannot be written; what was there before is still there.

@@ -24,12 +24,12 @@ _advised = [True]
 
 
 def advise_huge_pages(on: bool) -> None:
-    """Set whether new blocks request large pages: it depends on the machine, not on one engine."""
+    """Set whether new arenas request huge pages, for the whole process."""
     _advised[0] = on
 
 
 class Arena(ProcessBound):
-    """One mapping that is handed out from its start.
+    """A memory mapping with a bump allocator.
 
     It is anonymous, and its pages cost nothing until they are touched; or it is part of a mapped
     file (`Arena.of`), and read-only.
@@ -43,7 +43,7 @@ class Arena(ProcessBound):
     check: Callable[[], None] | None = None
 
     def __init__(self, nbytes: int, *, huge_pages: bool | None = None) -> None:
-        """huge_pages: whether to request them; None: as `advise_huge_pages` was set."""
+        """Map zeroed memory, on 2 MiB pages if `huge_pages`; None: as `advise_huge_pages` set."""
         self.nbytes = -(-max(nbytes, 1) // HUGE_PAGE) * HUGE_PAGE
         # Private: shared memory is given large pages under another rule, which is mostly off.
         self._map = mmap.mmap(-1, self.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -63,15 +63,15 @@ class Arena(ProcessBound):
 
     @property
     def bytes(self) -> np.ndarray:
-        """Return all bytes handed out so far: uint8 [used]."""
+        """Return all bytes allocated so far: uint8 [used]."""
         return self._bytes[: self.used]
 
     def touch(self, start: int, end: int) -> None:
-        """Touch these bytes now, so that the system allocates them; they stay zero."""
+        """Fault in the pages of a byte range, so that the system allocates them, as zeros."""
         self._bytes[start : end : mmap.PAGESIZE] = 0
 
     def take(self, nbytes: int) -> np.ndarray:
-        """Return `nbytes` cache-aligned bytes: uint8 [nbytes]; zeros if not of a file."""
+        """Allocate `nbytes` cache-aligned bytes: uint8 [nbytes]; zeros if not of a file."""
         start = self.used
         assert start + nbytes <= self.nbytes, (start, nbytes, self.nbytes)
         self.used = -(-(start + nbytes) // 64) * 64
@@ -87,7 +87,7 @@ def _advise_pages(mapped: mmap.mmap, huge: bool) -> None:
 
 
 def will_need(data: np.ndarray) -> None:
-    """Start reading the pages of a mapped file that `data` lies on."""
+    """Prefetch the pages of a mapped file that `data` lies on."""
     start = data.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
     _advise(start, data.ctypes.data + data.nbytes - start, "MADV_WILLNEED")
 
@@ -106,7 +106,7 @@ def drop(data: np.ndarray) -> None:
 
 
 def give_up(data: np.ndarray, behind: int = 0) -> int:
-    """Release the memory of the system pages that lie wholly in `data`; return how many bytes.
+    """Release the system pages that lie wholly in `data`; return the number of bytes released.
 
     behind: bytes after it that nobody has, up to the end of its mapping: on the same large page.
     """
@@ -142,7 +142,7 @@ _FILES = {  # of a group: its limit, what is used, and of that pages of files
 
 
 def installed_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """Return the memory of this machine, or its container's limit; 0 if unknown."""
+    """Return the bytes of memory of this machine, or its container's limit; 0 if unknown."""
     found = []
     with contextlib.suppress(AttributeError, ValueError, OSError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -153,7 +153,7 @@ def installed_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
 
 
 def available_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """Return the memory that this process could take now without swapping, within limits.
+    """Return the bytes that this process could allocate now without swapping, within its limits.
 
     Where the system does not say, all that is installed.
     """

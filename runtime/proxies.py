@@ -1,4 +1,4 @@
-"""What errors of the network show of addresses and of the proxy that was in between."""
+"""Text for network errors: the proxy in use, and URLs without secrets."""
 
 from __future__ import annotations
 

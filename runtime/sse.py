@@ -1,4 +1,4 @@
-"""Server-sent events of OpenAI's format, of bytes as they come: each is JSON, or ``[DONE]``.
+"""A parser of server-sent events in OpenAI's format: each is JSON, or ``[DONE]``.
 
 Clients of other libraries bound neither a line nor an event, and take no event without the empty
 line that would end it, which some servers leave out.
@@ -16,11 +16,11 @@ _BREAK = re.compile(rb"\r\n|\n|\r")
 
 
 class EventTooLongError(ValueError):
-    """An event, or a line of it, has more bytes than any answer would."""
+    """An event or one of its lines exceeds the size limit."""
 
 
 class EventReader:
-    """Assembles events from the bytes of a stream.
+    """An incremental parser of events from the bytes of a stream.
 
     A line of data that is whole JSON is an event; one that is not continues in the next.
 
@@ -35,7 +35,7 @@ class EventReader:
         self._size = 0
 
     def feed(self, piece: bytes) -> Iterator[object]:
-        """Yield the data of the events that a piece of the stream completes.
+        """Parse a piece of the stream; yield the data of the events that it completes.
 
         Raises:
             EventTooLongError: see there.

@@ -46,7 +46,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Tools that a run has only on request are imported when they are first used."""
+    """Import a tool that a run has only on request when its name is first used."""
     from importlib import import_module
 
     if name not in _LAZY:

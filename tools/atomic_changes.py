@@ -1,7 +1,7 @@
-"""Atomic changes of files in a workspace, only at the path itself.
+"""Atomic changes of files in a workspace, never through a symlink.
 
 Every change is made from the descriptor of the folder that holds the name, which was reached
-through no symlink. New contents are written next to the file and takes its name in one rename, so
+through no symlink. New contents are written next to the file and take its name in one rename, so
 that a reader (or a crash) meets the old content or the new one. Nothing is overwritten by a move,
 and what is deleted goes to a trash folder in the workspace.
 """
@@ -35,7 +35,7 @@ _ACL = "system.posix_acl_access"
 
 @dataclass(frozen=True)
 class Content:
-    """The contents of a file when it was read."""
+    """The contents, status and extended attributes of a file, as read."""
 
     data: bytes
     found: os.stat_result
@@ -43,7 +43,7 @@ class Content:
     """Its extended attributes: the access control list, and those of the user."""
 
     def unchanged(self, now: os.stat_result) -> bool:
-        """Return whether the file and its permissions are still the ones that were read."""
+        """Return whether a file's status still has the inode, size and times of the read."""
         # The time of its last change of any kind, too: a program can set the other time back.
         return _version(self.found) == _version(now)
 
@@ -53,7 +53,7 @@ def _version(found: os.stat_result) -> tuple[int, ...]:
 
 
 class TargetPath:
-    """A name in an open folder.
+    """The target of a change: a name in a folder that is held open.
 
     Attributes:
         path: the cleaned path, relative to the workspace.
@@ -65,7 +65,7 @@ class TargetPath:
         self._folder = folder
 
     def stat(self) -> os.stat_result | None:
-        """Return the status of the name, symlinks not followed; None for nothing."""
+        """Return the status of the name without following symlinks; None if it does not exist."""
         try:
             return os.stat(self.name, dir_fd=self._folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -101,7 +101,7 @@ class TargetPath:
         return Content(data, found, attributes)
 
     def write(self, data: bytes, before: Content | None) -> None:
-        """Replace the contents that were read atomically (None: there was no such file).
+        """Atomically replace the file if it is still as read in `before` (None: it did not exist).
 
         The file keeps its permissions and attributes. Its owner stays where the system lets us.
 
@@ -141,7 +141,7 @@ class TargetPath:
             os.fsync(descriptor)
 
     def rename_to(self, other: TargetPath) -> None:
-        """Rename to a name that does not exist yet.
+        """Move the file or folder to the path `other`, which must not exist.
 
         Raises:
             ToolError: there is nothing here, or something there.
@@ -205,11 +205,7 @@ def place(
 
 
 def check_size(data: bytes) -> None:
-    """Refuse contents that are too large for a file.
-
-    Raises:
-        ToolError: it is.
-    """
+    """Raise ToolError for contents over `MAX_BYTES`."""
     if len(data) > MAX_BYTES:
         raise ToolError(f"too much for one file: {len(data):,} bytes; 8 MiB are allowed")
 

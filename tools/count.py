@@ -48,7 +48,7 @@ _SAME = {"path": "file", "date": "day", "severity": "level", "address": "ip", "c
 _BY = f"by is one of file, {', '.join(_WORDS)}, or a regular expression with one group in brackets"
 
 Keys = Callable[[list[str], float], list[str | None]]
-"""What each of some lines is counted under, None for none; takes the seconds that there are."""
+"""Maps lines to the keys of their groups, None for no group, within a time limit in seconds."""
 
 
 def count_lines(
@@ -61,7 +61,7 @@ def count_lines(
     max_chars: int,
     takes: Callable[[str], bool] = lambda _: True,
 ) -> str:
-    """Count the lines that contain a text, with their files and numbers.
+    """Count the lines that contain a text; return the counts by group, or the first lines.
 
     Args:
         workspace, pattern, regex: as for `Search`.

@@ -49,7 +49,7 @@ def _compared(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
 
 
 def same_lines(one: list[str], other: list[str]) -> int:
-    """Return how many first lines of two texts are the same."""
+    """Return the length of the common prefix of two texts, in lines."""
     return next(
         (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
         min(len(one), len(other)),

@@ -41,7 +41,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Page:
-    """The response to a request."""
+    """An HTTP response, its body read up to a limit."""
 
     url: str
     status: int
@@ -53,7 +53,7 @@ class Page:
     """Whether the body exceeds the limit."""
 
     def text(self) -> str:
-        """Return the body as text; HTML as a reader sees it.
+        """Decode the body to text; convert HTML to plain text.
 
         Raises:
             ToolError: it is no text.

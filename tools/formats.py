@@ -62,7 +62,7 @@ def cut_text(text: str, limit: int, length: int | None = None, start: int = 0) -
 
 
 def fitting(lines: Iterable[str], max_lines: int, max_chars: int) -> Iterator[str]:
-    """Yield the first lines that fit into a result; the first of all always does."""
+    """Yield lines until `max_lines` or `max_chars` is reached; always yield the first line."""
     size = 0
     for number, line in enumerate(islice(lines, max_lines)):
         size += len(line) + 1  # with the line end that joins it
@@ -72,7 +72,7 @@ def fitting(lines: Iterable[str], max_lines: int, max_chars: int) -> Iterator[st
 
 
 class NumberedLines:
-    """Builds the result of read_file line by line, in little memory."""
+    """Builder of the result of read_file: takes lines one by one, in bounded memory."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class NumberedLines:
         return True
 
     def text(self, last: int | None = None, total: int | None = None) -> str:
-        """Return the result.
+        """Return the numbered lines as text, with a note on what is not shown.
 
         Args:
             last: the last requested line that exists, None when it is not known.
@@ -268,8 +268,10 @@ def elsewhere(paths: Sequence[str]) -> str:
 
 
 def named(path: str, below: Iterable[str], *, files: bool, folders: bool) -> Iterator[str]:
-    """Yield the paths with the last name of `path`; else in another case; else, where the name has
-    no extension, those with its words (`prod` for `app-prod.yaml`).
+    """Yield the paths in `below` whose last name matches that of `path`.
+
+    An exact match comes first; else the case is ignored; else, where the name has no extension,
+    its words count (`prod` for `app-prod.yaml`).
 
     Args:
         path: the requested one.

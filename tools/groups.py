@@ -1,4 +1,4 @@
-"""The tool groups in addition to the file tools, as `--tools` and rows of a fleet name them."""
+"""The optional tool groups, as `--tools` and rows of a fleet name them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_group(
 
     Args:
         name: of `GROUPS`.
-        folder: that they look at or work in; ``net`` needs none.
+        folder: the workspace; ``net`` needs none.
         private: whether addresses of private networks are fetched.
 
     Raises:

@@ -14,7 +14,7 @@ NO_TEXT = (".git", "__pycache__", TRASH)  # folders that hold no text of a perso
 
 
 class Links:
-    """Decides whether a symlink counts as a file; see `linked` of `Workspace.walk`.
+    """The policy on symlinks of a walk: which count as files; see `linked` of `Workspace.walk`.
 
     None is followed out of the workspace, and none that leads to a folder, so there are no loops.
     Those that lead to what the walk comes to anyway are no loss.
@@ -77,7 +77,7 @@ class Links:
         return inside and not self._skip.intersection(below.split("/"))
 
     def notes(self, found: bool) -> Iterator[str]:
-        """Yield a line for each kind of omitted link; read it after the walk.
+        """Yield a note on each kind of symlink that the walk left out; call it after the walk.
 
         Folders that are skipped for their names are worth a word only where nothing was found.
         """

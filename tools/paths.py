@@ -104,6 +104,6 @@ def shown(path: str) -> str:
 
 
 def some(paths: list[str]) -> str:
-    """Name one path, and how many more there are."""
+    """Format a list of paths for a message: the first path, and the number of the others."""
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     return f"{shown(paths[0])}{more}"

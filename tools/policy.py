@@ -39,12 +39,12 @@ _SCOPES = ("path", "url", "command")  # the arguments that "always" is for
 
 @dataclass(frozen=True)
 class PermissionRequest:
-    """A call for the user to decide about."""
+    """A tool call that the user is asked to permit."""
 
     tool: Tool[..., Any]
     arguments: Mapping[str, Any]
     preview: str
-    """What it would do: a diff, a command; empty when the arguments say all."""
+    """What the call would do: a diff, a command; empty when the arguments show all of it."""
     scope: str
     """What "always" would allow for the rest of the session."""
 
@@ -59,8 +59,8 @@ class Decision:
 
     allowed: bool
     by: str
-    """``effect``, ``read-only``, ``yes``, ``rule N``, ``user``, ``always``, ``nobody`` or
-    ``recorded``."""
+    """What decided: ``effect``, ``read-only``, ``yes``, ``rule N``, ``user``, ``always``,
+    ``nobody`` or ``recorded``."""
     reason: str = ""
     """For a call that may not run: why, for the model."""
     asked_s: float = 0.0
@@ -154,7 +154,7 @@ class Recorded(Protocol):
 
 
 class Policy:
-    """Decides about calls, and remembers what the user allowed for the session.
+    """A permission policy for tool calls; it remembers what the user allowed for the session.
 
     Args:
         mode: what happens to a call that no rule matches and that does more than read.
@@ -232,7 +232,7 @@ class Policy:
         arguments: Mapping[str, Any],
         written: Mapping[str, Any] | None = None,
     ) -> Decision:
-        """Decide about one call; the user may be asked.
+        """Decide whether a tool call may run; ask the user if the rules or the mode require it.
 
         Args:
             tool: the tool.
@@ -268,7 +268,7 @@ class Policy:
         return self._recorded.get(_key(name, arguments), []) if self._recorded else []
 
     def refused(self, tools: Iterable[Tool[..., Any]]) -> list[str]:
-        """Return the names of tools of which no call can be allowed."""
+        """Return the names of those tools whose calls are all denied."""
         return [
             tool.name
             for tool in tools
@@ -279,7 +279,7 @@ class Policy:
         ]
 
     def hides(self, tools: Iterable[Tool[..., Any]], path: str) -> bool:
-        """Return whether a path must not be named: a rule denies it, or a folder above it.
+        """Return whether results must omit a path: a deny or ask rule matches it or a parent.
 
         Args:
             tools: those that only read.
@@ -295,7 +295,7 @@ class Policy:
         return False
 
     def describe(self) -> dict[str, Any]:
-        """Return the policy for the trace header."""
+        """Return the policy as JSON for the trace header."""
         rules = [
             {"tool": rule.tool, "arguments": dict(rule.arguments), "action": rule.action}
             for rule in self.rules

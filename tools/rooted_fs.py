@@ -171,10 +171,10 @@ class NoFollowFS:
 
 
 class HidingFS:
-    """Another way's access without some paths and everything below them; none once it is closed."""
+    """A wrapper of a `RootedFS` that hides some paths and all below them, or all once closed."""
 
     hidden: frozenset[str] = frozenset()
-    """Cleaned paths."""
+    """The hidden paths, cleaned."""
 
     def __init__(self, inner: RootedFS) -> None:
         self._inner: RootedFS | None = inner
@@ -188,7 +188,7 @@ class HidingFS:
         return self.hides(path) or any(one.startswith(f"{path}/") for one in self.hidden)
 
     def close(self) -> None:
-        """Refuse access from now on: the descriptor's number may soon be another file's."""
+        """Refuse every access from now on: the number of the descriptor may be reused."""
         self._inner = None
 
     def _open_for(self, path: str) -> RootedFS:

@@ -31,11 +31,11 @@ _SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames",
 
 
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
-"""Types that are the same in JSON, and their names there."""
+"""Python types with a counterpart in JSON, and the names of those in a JSON schema."""
 
 
 class Arguments:
-    """The arguments of a function.
+    """The parameters of a function: their JSON schema, and the validation of arguments.
 
     The signature is judged at once, so that a mistake shows where the tool is written; types are
     read when they are first needed.
@@ -217,7 +217,7 @@ def _check_parameter(parameter: inspect.Parameter, tool: str) -> None:
 
 
 def brief(value: object) -> str:
-    """Return the beginning of a wrong value, safe for a message."""
+    """Format the beginning of an invalid value for an error message."""
     if isinstance(value, str | bytes):
         value = value[: MAX_VALUE + 1]
     try:
@@ -233,7 +233,7 @@ def without_titles(schema: Any) -> Any:
 
 
 def without(schema: Any, keywords: Container[str]) -> Any:
-    """Return the schema without these keywords at any depth; properties of these names stay.
+    """Return the schema without some keywords at any depth; properties of these names stay.
 
     Keywords that are null go, too: generators write them for absent ones.
     """

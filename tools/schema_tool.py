@@ -17,7 +17,7 @@ MAX_VALUE = 120  # characters of a complaint about an argument
 
 
 class SchemaTool(Tool[..., str]):
-    """A tool of another program.
+    """A tool of another program, such as an MCP server, defined by its JSON schema.
 
     Args:
         name: what the model calls it.
@@ -81,7 +81,7 @@ class SchemaTool(Tool[..., str]):
         return arguments
 
     def run(self, arguments: dict[str, Any]) -> str:
-        """Run with validated arguments."""
+        """Run the tool with validated arguments; return its result as text."""
         return as_text(self.function(**arguments))
 
 

@@ -41,9 +41,9 @@ class Hit(NamedTuple):
     """A matching line; as a string, its search result."""
 
     path: str
-    """Printable."""
+    """Path in the workspace, escaped for display."""
     number: int
-    """From 1."""
+    """Line number, from 1."""
     text: str
     """The line without its end, or an excerpt of a very long one."""
     length: int
@@ -56,7 +56,7 @@ class Hit(NamedTuple):
 
 
 Matcher = Callable[[str], bool]
-"""Whether a line, without its end, holds what is searched for."""
+"""Returns whether a line, without its end, matches the pattern."""
 
 
 def matcher(pattern: str, regex: bool) -> Matcher:
@@ -117,7 +117,7 @@ def _reason(message: str) -> str:
 
 
 class Search:
-    """One search: iterate `file` or `folder`, then read `notes` for omissions.
+    """A search for a pattern: iterate `file` or `folder`, then read `notes` for omissions.
 
     Attributes:
         lines, files: how many were looked at.
@@ -134,7 +134,7 @@ class Search:
         packed: bool = False,
         takes: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Prepare a search.
+        """Compile the pattern, and start the search's time limit.
 
         Args:
             workspace, pattern, regex: where to search for what.
@@ -247,7 +247,7 @@ class Search:
 
     @property
     def notes(self) -> Iterator[str]:
-        """Yield a line for each omission; read it after the hits."""
+        """Yield a note for each thing left out, such as binary files; read it after the hits."""
         if self._binary and (self._counts or not self._hits_given):
             yield binary_skipped(some(self._binary))
         if self.stopped:

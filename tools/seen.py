@@ -31,7 +31,7 @@ _READABLE: ContextVar[Readable | None] = ContextVar("readable_files", default=No
 
 @contextmanager
 def seeing(known: Mapping[str, str], readable: Readable | None = None) -> Iterator[dict[str, str]]:
-    """Activate the record for tool calls within the block.
+    """Make `known` the record of seen file versions for tool calls within the block.
 
     Args:
         known: SHA-256 of what the conversation last saw of each file, by absolute path.
@@ -51,7 +51,7 @@ def seeing(known: Mapping[str, str], readable: Readable | None = None) -> Iterat
 
 
 def note(workspace: Workspace, path: str, digest: str) -> None:
-    """Record that the conversation has seen this version of a file."""
+    """Record the version of a file, by its digest, as seen by the conversation."""
     if (seen := _SEEN.get()) is not None:
         seen[_key(workspace, path)] = digest
 
@@ -68,16 +68,13 @@ def is_guarded() -> bool:
 
 
 def unread(workspace: Workspace, path: str) -> Readable | None:
-    """Return the filter of readable paths if the file is readable but unread, else None."""
+    """Return the conversation's filter of readable paths if it has not seen the file, else None."""
     seen = _SEEN.get()
     return None if seen is None or _key(workspace, path) in seen else _READABLE.get()
 
 
 def shown_whole(workspace: Workspace, path: str, result: str) -> dict[str, str]:
-    """Return the digest record of a file whose every line a numbered result shows.
-
-    Nothing where it has not.
-    """
+    """Return a file's path and digest if a numbered result shows all of its lines, else {}."""
     try:
         with workspace.open(path) as file:
             data = file.read(MAX_SHOWN + 1)
@@ -100,7 +97,7 @@ def note_move(workspace: Workspace, path: str, to: str) -> None:
 
 
 def digest_of(descriptor: int, max_bytes: int) -> str:
-    """Return the SHA-256 of an open file at the same offset; empty if larger than `max_bytes`.
+    """Return the SHA-256 of an open file, keeping its offset; empty if over `max_bytes` bytes.
 
     Nothing is read where no conversation records it.
     """

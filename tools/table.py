@@ -242,7 +242,7 @@ class Table:
         self._database.close()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a trusted query.
+        """Return the rows of a query from our own code, in full.
 
         Raises:
             ToolError: it takes too long.
@@ -258,7 +258,7 @@ class Table:
         self._database.set_progress_handler(lambda: time.monotonic() > end, 10_000)
 
     def answer(self, query: str, max_chars: int, *, told: bool = True) -> str:
-        """Return the query's rows and notes on them; also the columns, if wanted."""
+        """Return a query's rows as text, with notes and, if requested, the table's columns."""
         self._limit()
         try:
             rows = list(self._result(self._database.execute(query), max_chars))

@@ -26,7 +26,7 @@ MAX_DICTIONARY = 128 << 20  # bytes that unpacking .xz may take; its own header 
 
 
 LATIN = "triplepoint.latin1"
-"""For `errors` of `bytes.decode`: what `_as_latin` does."""
+"""Name of the decoding error handler `_as_latin`, for `errors` of `bytes.decode`."""
 
 
 def _as_latin(error: UnicodeError) -> tuple[str, int]:
@@ -57,7 +57,7 @@ class Block:
         return [line.removesuffix("\r") for line in self.text.split("\n")]
 
     def count(self) -> int:
-        """Return the number of lines."""
+        """Return the number of lines in the block."""
         return self.text.count("\n") + 1
 
 
@@ -69,7 +69,7 @@ class TextFile:
     """
 
     find: Callable[[str], bool] | None = None
-    """What to look for in the whole of a line that is too long to keep."""
+    """Predicate to apply to the whole of a line that is too long to buffer."""
 
     def __init__(self, file: FileIO, path: str, budget: int = BUDGET) -> None:
         """Read the head of the file.

@@ -24,7 +24,7 @@ class RegexTimeoutError(Exception):
 
 
 def searched(pattern: str, text: str, flags: re.RegexFlag = re.MULTILINE) -> bool:
-    """Return whether any part of the text matches.
+    """Return whether the pattern matches anywhere in the text, as `re.search`.
 
     Raises:
         RegexTimeoutError: it takes too long to decide.

@@ -58,7 +58,7 @@ class TimedTask(Generic[T]):
             raise
 
     def wait(self, seconds: float | None = None, why: str = "") -> T:
-        """Wait for the function's result; raise what it raises.
+        """Wait for the function and return its result, or raise its exception.
 
         Args:
             seconds: when to leave it; None waits for as long as it takes, or until `abandon`.

@@ -83,17 +83,17 @@ class Tool(Generic[P, R]):
         self.unshown: Collection[str] = ()
         """Arguments that code may give and that a model does not see."""
         self.acts_as: Collection[str] = ()
-        """Other tools: what a policy denies or asks about for those, it does for this one."""
+        """Names of other tools whose deny and ask rules in a policy also apply to this one."""
         self.existing: Mapping[str, Named] = {}
-        """Arguments that are paths of what must be there, and what they may name."""
+        """Arguments that must be existing paths, by name, and whether of a file or a folder."""
         self.whole_file: Literal["", "moves", "removes"] = ""
-        """What a call does to a whole file, so that a task has to ask for that."""
+        """Whether a call moves or removes a whole file: offered only if the task requests that."""
         self.declined: Callable[..., object] | None = None
-        """Called with the arguments of a call that was previewed and does not run."""
+        """Callback for a call that was previewed and then not run, with its arguments."""
         self.normalize: Callable[[dict[str, Any]], dict[str, Any]] = dict
-        """Gives validated arguments as the policy and the function see them."""
+        """Function that normalizes validated arguments for the policy and the tool's function."""
         self.group: object = None
-        """What must live as long as the tool does."""
+        """Owner of the tool's resources, referenced here so that it lives as long as the tool."""
         text = function.__doc__  # which can be set to anything
         docs = parse_docstring(text if isinstance(text, str) else None)
         self.description = docs.description
@@ -161,7 +161,7 @@ class Tool(Generic[P, R]):
         return () if self._reaches is None else self._reaches(**arguments)
 
     def run(self, arguments: dict[str, Any]) -> str:
-        """Run with arguments from `validate`; return text as `call` does."""
+        """Run the function with arguments from `validate`; return text as `call` does."""
         function: Callable[..., Any] = self.function
         return as_text(function(**arguments))
 

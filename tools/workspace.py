@@ -30,7 +30,7 @@ MAX_DEPTH = 64  # folders within folders that walk() goes down, and that tools m
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in a folder; a symlink counts as its target, if that is inside."""
+    """A directory entry; a symlink counts as its target, if that is inside the workspace."""
 
     name: str
     is_folder: bool
@@ -224,14 +224,14 @@ class Workspace(ProcessBound, Closing):
             raise ToolError(self._message(error, path, formats.no_such_path)) from None
 
     def kind(self, path: str) -> Literal["file", "folder", ""]:
-        """Return what a path names; empty where nothing is, or nothing to be looked at."""
+        """Return whether a path is a folder or a file; empty if it is missing or not accessible."""
         try:
             return "folder" if stat.S_ISDIR(self.stat(path).st_mode) else "file"
         except ToolError:
             return ""
 
     def target(self, link: str) -> str | None:
-        """Resolve a cleaned path; empty for a dangling symlink, None for outside."""
+        """Resolve a cleaned path; return empty for a dangling symlink, None if it leads outside."""
         try:
             self._rooted.stat(link)
         except OSError as error:
@@ -460,7 +460,7 @@ def _in_order(items: Iterable[T], first: int | None, key: Callable[[T], bytes]) 
 
 
 def check_regular(found: os.stat_result, path: str) -> None:
-    """Raise ToolError for what is no regular file."""
+    """Raise ToolError unless a file's status is that of a regular file."""
     if stat.S_ISDIR(found.st_mode):
         raise ToolError(formats.not_a_file(shown(path)))
     if not stat.S_ISREG(found.st_mode):

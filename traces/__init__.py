@@ -1,4 +1,4 @@
-"""Traces record a run phase by phase, with the physics that bound each phase."""
+"""Traces: records of a run, phase by phase, with the hardware limit that bounds each phase."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when first used: they cost a command line its start."""
+    """Import a public name when first used, so that the command line starts fast."""
     from importlib import import_module
 
     if name not in _HOMES:

@@ -28,7 +28,7 @@ _OPENING = b'{"v":'  # of every line; a file that begins otherwise is not ours t
 
 
 class AppendLog:
-    """A file that only grows, one line at a time.
+    """An append-only file of lines, with one writer.
 
     Args:
         path: the file; it is made when missing, readable by its owner only, because a trace
@@ -70,7 +70,7 @@ class AppendLog:
             raise
 
     def append(self, line: str) -> None:
-        """Add one line (without its newline; an empty one only seals a torn tail).
+        """Append one line, given without its newline; an empty one only seals a torn tail.
 
         Raises:
             TraceError: the disk refused it; the line is not acknowledged.
@@ -151,7 +151,7 @@ class AppendLog:
 
 
 def is_trace(path: Path) -> bool:
-    """Return whether this is a regular file with a trace's beginning, or an empty one.
+    """Return whether a path is a regular file that begins as a trace does, or is empty.
 
     Raises:
         OSError: it cannot be read.
@@ -180,7 +180,7 @@ def claim(descriptor: int) -> bool:
 
 
 def is_being_written(path: Path) -> bool:
-    """Return whether a writer has this trace open.
+    """Return whether a writer holds the lock of this trace.
 
     Raises:
         OSError: it cannot be opened.

@@ -34,7 +34,7 @@ class Series:
 
 
 def element(name: str, *inside: str, kind: str = "", **attributes: float | str) -> str:
-    """Return an element: ``kind`` is its class; of other names underscores are hyphens."""
+    """Return an SVG element; ``kind`` is its class, and underscores in names become hyphens."""
     given = {"class": kind} if kind else {}
     for key, value in attributes.items():
         text = value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
@@ -44,17 +44,17 @@ def element(name: str, *inside: str, kind: str = "", **attributes: float | str) 
 
 
 def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
-    """Return a text element; ``anchor`` is the part of the text at x."""
+    """Return an SVG text element; ``anchor`` is the part of the text at x."""
     return element("text", markup(words), kind=kind, x=x, y=y, text_anchor=anchor)
 
 
 def titled(words: str) -> str:
-    """Return a title element, for the pointer and for screen readers."""
+    """Return an SVG title element, for tooltips and screen readers."""
     return element("title", markup(words))
 
 
 def path(points: Iterable[Point]) -> str:
-    """Return the path data of a line through the points."""
+    """Return the SVG path data of a line through the points."""
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
@@ -69,7 +69,7 @@ def number(value: float) -> str:
 
 
 class Axis:
-    """Maps numbers to coordinates between two ends, linearly or by logarithm."""
+    """A linear or logarithmic axis: maps numbers to coordinates between two ends."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Axis:
         return cls(low - room * (low < 0), high + room, start, end)
 
     def __call__(self, value: float) -> float:
-        """Return where a value is; beyond an end, that end."""
+        """Return the coordinate of a value, clamped to the ends of the axis."""
         at = math.log10(max(value, 1e-300)) if self.log else value
         share = (at - self.low) / (self.high - self.low)
         return self.start + (self.end - self.start) * min(1.0, max(0.0, share))
@@ -120,7 +120,7 @@ class Axis:
 
 
 class Plot:
-    """Two axes, and the elements drawn over them, in order."""
+    """A plot: two axes, and the SVG elements drawn over them, in order."""
 
     def __init__(self, across: Axis, up: Axis) -> None:
         self.across, self.up = across, up
@@ -130,7 +130,7 @@ class Plot:
         self._taken: list[tuple[float, float, float, float]] = []  # middles, and half of the sizes
 
     def box(self, kind: str = "") -> str:
-        """Return the rectangle between the axes."""
+        """Return the SVG rectangle of the area between the axes."""
         size = {"width": self.right - self.left, "height": self.bottom - self.top}
         return element("rect", kind=kind, x=self.left, y=self.top, **size)
 
@@ -197,7 +197,7 @@ class Plot:
         return {value: "".join(boxes) for value, boxes in found.items()}
 
     def take(self, x: float, y: float, wide: float = 8.0, high: float = 8.0) -> None:
-        """Keep labels away from a box, given its center and half its size."""
+        """Reserve a box, given its center and half its size, so that labels avoid it."""
         self._taken.append((x, y, wide, high))
 
     def free(self, points: Iterable[Point], wide: float, high: float) -> Point | None:
@@ -238,7 +238,7 @@ class Lines:
     log_y: bool = False
     notes: Sequence[str] = ()
     marks: Sequence[tuple[float, float, str]] = ()
-    """Points with words at them."""
+    """Points that are labeled with words."""
 
     @property
     def height(self) -> float:
@@ -279,7 +279,7 @@ class Bars:
     x: str
     bars: Sequence[Bar]
     base: float = 0.0
-    """Where a line is drawn through all of them."""
+    """The value at which a line is drawn across all bars."""
     log: bool = False
     notes: Sequence[str] = ()
 
@@ -336,7 +336,7 @@ def _legend(series: Sequence[Series], left: float, top: float, width: float) -> 
 
 
 def svg(parts: Iterable[str], width: float, height: float, title: str, kind: str = "chart") -> str:
-    """Return a drawing for a page that has the style sheet."""
+    """Return an SVG element for a page that has the style sheet."""
     named = {"role": "img", "aria_label": markup(title)}
     return element("svg", *parts, kind=kind, viewBox=f"0 0 {width:.0f} {height:.0f}", **named)
 
@@ -376,7 +376,7 @@ def document(
 
 
 def side_by_side(*charts: Chart, width: float = 640, height: float = 420) -> str:
-    """Return charts side by side in one file."""
+    """Return a standalone SVG file with the charts side by side."""
     parts: list[str] = []
     for n, chart in enumerate(charts):
         left, top = n * width + 18, 40.0

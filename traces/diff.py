@@ -28,34 +28,34 @@ class TokenDifference:
     position: int
     """Index among the tokens of its phase, from 0."""
     first: int | None
-    """Id in the first run; None when its phase had ended before."""
+    """Token id in the first run; None when its phase had ended before."""
     second: int | None
 
 
 @dataclass(frozen=True)
 class PhasePair:
-    """A phase of each run; None on a side that lacks it."""
+    """Aligned phases of two runs; None for a run that lacks the phase."""
 
     first: PhaseEvent | None
     second: PhaseEvent | None
 
     @property
     def either(self) -> PhaseEvent:
-        """Return the first phase, or the second where there is no first."""
+        """Return the first run's phase, or the second's if the first run has none."""
         found = self.first or self.second
         assert found is not None
         return found
 
     @property
     def time_ratio(self) -> float | None:
-        """Return the second time divided by the first, where both exist."""
+        """Return the second run's time divided by the first's; None if one lacks the phase."""
         if self.first is None or self.second is None or self.first.wall_s <= 0:
             return None
         return self.second.wall_s / self.first.wall_s
 
     @property
     def same_work(self) -> bool:
-        """Return whether both have the same tokens and context lengths."""
+        """Return whether both phases have the same tokens and context lengths."""
         a, b = self.first, self.second
         return a is not None and b is not None and (
             (a.tokens, a.kv_before, a.kv_after) == (b.tokens, b.kv_before, b.kv_after)
@@ -63,7 +63,7 @@ class PhasePair:
 
     @property
     def regime_changed(self) -> bool:
-        """Return whether both exist and are in different regimes."""
+        """Return whether both phases exist and are in different regimes."""
         a, b = self.first, self.second
         return a is not None and b is not None and a.regime != b.regime
 
@@ -76,7 +76,7 @@ class Diff:
     """Name and both values of each setting that differs."""
     phases: list[PhasePair] = field(default_factory=list)
     tools: list[tuple[ToolEvent | None, ToolEvent | None]] = field(default_factory=list)
-    """Calls at the same place that differ in name, arguments or result."""
+    """Pairs of aligned tool calls that differ in name, arguments or result."""
     first_difference: TokenDifference | None = None
     tokens_known: bool = True
     """False where a redacted run hides its tokens, so that only their numbers are compared."""
@@ -89,11 +89,11 @@ class Diff:
 
     @property
     def regime_changes(self) -> list[PhasePair]:
-        """Return the pairs in different regimes."""
+        """Return the pairs of phases in different regimes."""
         return [pair for pair in self.phases if pair.regime_changed]
 
     def total(self, pairs: Iterable[PhasePair] | None = None) -> tuple[float, float]:
-        """Return the seconds of both runs over the pairs with the same work."""
+        """Return the total seconds of each run over the pairs of phases with the same work."""
         chosen = [p for p in (self.phases if pairs is None else pairs) if p.same_work]
         first = sum(p.first.wall_s for p in chosen if p.first)
         return first, sum(p.second.wall_s for p in chosen if p.second)

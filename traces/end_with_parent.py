@@ -1,4 +1,4 @@
-"""Ends the processes of a pool when their parent is killed."""
+"""Termination of a pool's processes when their parent is killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 
 
 def end_with_parent() -> None:
-    """Exit with the parent, as a pool's initializer; else its processes wait forever."""
+    """Make this process end with its parent: the initializer of a process pool."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

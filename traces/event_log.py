@@ -1,6 +1,6 @@
 """The events of a trace in order, and views of them: turns, phases, the end.
 
-All that looks at a trace needs no more than this. `Trace` (`reader.py`) is one that knows its file.
+Whatever reads a trace needs no more than an `EventLog`. `Trace` (`reader.py`) adds the file.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _OF_A_QUESTION = (MessageEvent, ToolEvent, TurnEnd)
 
 @dataclass
 class Turn:
-    """One question and everything up to its answer."""
+    """The events of one question, up to its answer."""
 
     number: int
     messages: list[MessageEvent] = field(default_factory=list)
     phases: list[PhaseEvent] = field(default_factory=list)
     tools: list[ToolEvent] = field(default_factory=list)
     end: TurnEnd | None = None
-    """None when the run ended before the turn did."""
+    """The turn's end event; None when the run ended before the turn did."""
     task: str = ""
     """The question of a turn that continues from a later step of another run."""
 
@@ -46,7 +46,7 @@ class Turn:
 
     @property
     def began(self) -> bool:
-        """Return whether it has messages or calls; else it only took over a conversation."""
+        """Return whether the turn has messages or calls; else it only restored a conversation."""
         return bool(self.messages or self.tools or any(phase.step for phase in self.phases))
 
     @property

@@ -80,7 +80,7 @@ def _resource(run: RunSpan, made: Spans) -> Json:
 
 
 class Spans:
-    """Builds the spans of one run."""
+    """Builder of the OTLP spans of one run."""
 
     def __init__(self, run: RunSpan, content: bool) -> None:
         self._run = run
@@ -223,7 +223,7 @@ class Spans:
 
 
 class ServedSpans(Spans):
-    """Builds the spans of a request that a server has answered:
+    """Builder of the OTLP spans of a request that a server has answered:
 
     chat MODEL                        the request, from its arrival to its end
       triplepoint.phase prefill       … as above

@@ -94,14 +94,14 @@ def _meta(pid: int, kind: str, **args: Any) -> Json:
 
 
 class Slices:
-    """Builds the events of one process."""
+    """Builder of the trace events of one process, which is one run."""
 
     def __init__(self, pid: int, zero: int) -> None:
         self._pid = pid
         self._zero = zero
 
     def add(self, kind: str, name: str, when: Span, args: Json) -> Json:
-        """Return a complete slice."""
+        """Return the event of a complete slice (``ph`` X)."""
         return {
             "ph": "X",
             "pid": self._pid,

@@ -92,7 +92,7 @@ def query(
 
 
 def lock(database: DuckDBPyConnection) -> None:
-    """Leave queries the tables and nothing else: no file, network, extension or other database."""
+    """Restrict queries to the tables: no file, network, extension or other database."""
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
 
@@ -101,7 +101,7 @@ def lock(database: DuckDBPyConnection) -> None:
 def selected(
     database: DuckDBPyConnection, sql: str, values: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
-    """Run exactly one SELECT; yield its column names and an iterator of row batches.
+    """Run SQL that must be one SELECT; yield its column names and an iterator of row batches.
 
     Raises:
         TraceError: the query is wrong, or wants to do something else.
@@ -177,7 +177,7 @@ def json_line(row: Mapping[str, Any]) -> str:
 def insert(
     database: DuckDBPyConnection, table: str, columns: Mapping[str, str], lines: Iterable[str]
 ) -> None:
-    """Add rows, as JSON lines, through a temporary file: much faster than one at a time."""
+    """Insert rows, given as JSON lines, through a temporary file: faster than one at a time."""
     handle, name = tempfile.mkstemp(suffix=".json", prefix="triplepoint-")
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:
@@ -208,6 +208,6 @@ def quoted(text: str | Path) -> str:
 
 
 def declaration(table: str, columns: Mapping[str, str]) -> str:
-    """Return the SQL that creates a table."""
+    """Return the SQL statement that creates a table."""
     names = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
     return f'CREATE TABLE "{table}" ({names})'

@@ -33,7 +33,7 @@ def page(
     allowed: str = "",
     head: str = "",
 ) -> str:
-    """Return the whole page.
+    """Return a whole HTML document with inline style and script.
 
     Args:
         title: any text.
@@ -93,7 +93,7 @@ def _clean(value: Any) -> Any:
 
 
 def header(title: str, *about: str, links: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the title, lines about the page, and links to sections by id and title."""
+    """Return a page's HTML header: title, lines about it, links to sections by id and title."""
     lines = "".join(f'<p class="quiet">{markup(line)}</p>' for line in about)
     anchors = " ".join(f'<a href="#{name}">{markup(text)}</a>' for name, text in links)
     navigation = f'<nav aria-label="sections">{anchors}</nav>' if links else ""
@@ -101,14 +101,14 @@ def header(title: str, *about: str, links: Sequence[tuple[str, str]] = ()) -> st
 
 
 def section(title: str, *body: str, about: str = "", name: str = "") -> str:
-    """Return a section with its title; ``name`` is its id for links of the header."""
+    """Return an HTML section with its title; ``name`` is its id for links of the header."""
     given = f' id="{name}"' if name else ""
     quiet = f'<p class="quiet">{markup(about)}</p>' if about else ""
     return f"<section{given}><h2>{markup(title)}</h2>{quiet}{''.join(body)}</section>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[int] = (0,)) -> str:
-    """Return a table of texts; ``words`` are the left-aligned columns."""
+    """Return an HTML table of texts; ``words`` are the left-aligned columns."""
 
     def cells(tag: str, texts: Sequence[str]) -> str:
         kinds = (' class="word"' if n in words else "" for n in range(len(texts)))
@@ -120,7 +120,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[
 
 
 def wide_table(head: str, body: str, kind: str = "") -> str:
-    """Return a table, from markup, that scrolls where it is wider than its page."""
+    """Return an HTML table, from markup, that scrolls where it is wider than its page."""
     return (
         f'<div class="wide" tabindex="0"><table{kind}><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"

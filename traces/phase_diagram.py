@@ -18,7 +18,7 @@ _HALF = 1.19  # from the first value of the map to the edge of its cells, as a f
 
 
 def phase_diagram(trace: EventLog, leaves: Sequence[Leaf]) -> str:
-    """Return the drawing; marks have their leaf's number in ``data-leaf``."""
+    """Return the diagram as SVG; each mark has its leaf's number in ``data-leaf``."""
     points = [(n, one.event) for n, one in enumerate(leaves) if isinstance(one.event, PhaseEvent)]
     known = trace.header.regime_map if trace.header else {}
     sizes, kvs = _numbers(known.get("tokens")), _numbers(known.get("kv"))

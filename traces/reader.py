@@ -36,7 +36,7 @@ class Trace(EventLog, Closing):
 
     _writer: TraceWriter | None = None
     on_loss: Callable[[TraceError], None] | None = None
-    """Called where an event cannot be written to the file; the trace is in memory from then on."""
+    """Callback for an event that cannot be written; from then on the trace is in memory only."""
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
@@ -79,7 +79,7 @@ class Trace(EventLog, Closing):
         return trace
 
     def write(self, event: E) -> E:
-        """Add one event, also to the file if there is one; return it, stamped.
+        """Append an event, also to the file if there is one; return the event with its stamp.
 
         Raises:
             TraceError: the line could not be written whole, and there is no `on_loss`.

@@ -22,13 +22,13 @@ R = TypeVar("R", bound="Record")
 T = TypeVar("T")
 
 Own = Annotated[T, "own words"]
-"""A field of texts, or of a container, that holds nothing of the conversation: see `redact`."""
+"""Marks a text or container field that holds nothing of the conversation: redaction keeps it."""
 TokenId = Annotated[int, "token"]
-"""A number that is text of the conversation."""
+"""A token id: a number that reveals text of the conversation, so redaction removes it."""
 
 
 def content_digest(value: Any) -> str:
-    """Name a JSON value by its content: the first half of the SHA-256 of its compact JSON.
+    """Return the digest of a JSON value: the first half of the SHA-256 of its compact JSON.
 
     The order of keys counts, since grammars write the keys of a schema in that order.
     """
@@ -89,7 +89,7 @@ class Record:
         }
 
     def model_copy(self: R, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> R:
-        """Return a copy with some fields changed; ``deep`` shares nothing with this one."""
+        """Return a copy with some fields changed; a ``deep`` copy shares nothing with it."""
         copied = copy.deepcopy(self) if deep else copy.copy(self)
         vars(copied).update(update or {})
         return copied
@@ -135,15 +135,15 @@ class ModelRecord(Record):
     quant: Own[str] = ""
     parameters: int = 0
     path: str = ""
-    """Not its own words: the user's name may be in it."""
+    """Path of the model file; not `Own`: the user's name may be in it."""
     kv_bytes: float = 0.0
-    """Bytes of keys and values of a position, in all layers."""
+    """KV cache bytes per position, in all layers."""
     state_bytes: int = 0
-    """Bytes of a sequence's state in layers with a recurrence, whatever its length."""
+    """Bytes of a sequence's recurrent state, in all layers; independent of its length."""
     experts: int = 0
-    """Of a layer that has any; 0 in a dense model."""
+    """Number of experts of a layer that has any; 0 in a dense model."""
     experts_used: int = 0
-    """How many of them a token takes."""
+    """Number of experts that a token is routed to."""
 
 
 class MachineRecord(Record):
@@ -162,34 +162,34 @@ class DraftRecord(Record):
     source: str = ""
     """``lookup``: the context; ``mtp``: the model's own layer."""
     passes: int = 0
-    """Passes that verified drafts of it."""
+    """Number of passes that verified drafts of this source."""
     drafted: int = 0
-    """Tokens of those."""
+    """Number of tokens in those drafts."""
     accepted: int = 0
-    """Those of them that were what the model chose."""
+    """Number of drafted tokens that the model accepted."""
 
 
 class LayerRecord(Record):
     """One layer's time in a phase, added up over its passes; mean over the threads, seconds."""
 
     layer: int | None = None
-    """Index from 0; None: what belongs to no layer (embedding, output head, the choice)."""
+    """Layer index from 0; None: what belongs to no layer (embedding, output head, sampling)."""
     wall_s: float = 0.0
-    """Everything below together."""
+    """Total wall time: the sum of the times below."""
     attention_s: float = 0.0
-    """Attention with its norm, its four products and the rotation."""
+    """Attention, including its norm, four matrix products and RoPE."""
     ffn_s: float = 0.0
-    """The second half of the layer: norm and products, experts too."""
+    """Feed-forward half of the layer: norm and matrix products, including experts."""
     other_s: float = 0.0
-    """Kernels outside the layers."""
+    """Kernels that belong to no layer."""
     wait_s: float = 0.0
-    """At the barriers after this layer's ops."""
+    """Waiting at the barriers after this layer's ops."""
     mfu: float = 0.0
-    """Share of the measured arithmetic peak that the layer reached, 0 to 1."""
+    """Model FLOPs utilization: fraction of the measured arithmetic peak, 0 to 1."""
     mbu: float = 0.0
-    """Share of the measured read bandwidth that it reached, 0 to 1."""
+    """Memory bandwidth utilization: fraction of the measured read bandwidth, 0 to 1."""
     observed: str = ""
-    """Its bound: ``compute``, ``memory`` or ``dispatch``; empty: not known."""
+    """The layer's bound: ``compute``, ``memory`` or ``dispatch``; empty: not known."""
 
 
 class ShareRecord(Record):
@@ -197,9 +197,9 @@ class ShareRecord(Record):
 
     passes: int = 0
     sequences: float = 1.0
-    """In such a pass, on average, this one among them."""
+    """Mean number of sequences in a shared pass, this one included."""
     seconds: float = 0.0
-    """Shares of them, added up."""
+    """Total of this sequence's shares of the passes' times."""
     flops: float = 0.0
     bytes: float = 0.0
 
@@ -208,23 +208,23 @@ class MissRecord(Record):
     """Why tokens that had been read before were recomputed, and what that took."""
 
     position: int = 0
-    """The first token that differs."""
+    """Position of the first token that differs."""
     expected: TokenId | None = None
-    """Its id in the conversation; None where that ends there."""
+    """Token id in the conversation at that position; None if the conversation ends there."""
     found: TokenId | None = None
-    """Its id in the KV cache; None where that ends there."""
+    """Token id in the KV cache at that position; None if the cache ends there."""
     message: int | None = None
-    """Index of the message that it came from; None for text of the template."""
+    """Index of the message that the token came from; None for text of the template."""
     field: Own[str] = ""
-    """What of the message: ``content``, ``generated tokens``, ``template text``, …"""
+    """Part of the message: ``content``, ``generated tokens``, ``template text``, …"""
     label: Own[str] = ""
-    """Whose: the tool of a result, ``thinking``, or the origin."""
+    """Source of the tokens: the tool of a result, ``thinking``, or the origin."""
     why: Own[str] = ""
-    """What made it, where that is known."""
+    """Cause of the difference, if known."""
     tokens: int = 0
-    """How many were recomputed."""
+    """Number of recomputed tokens."""
     seconds: float = 0.0
-    """What that took: their share of the phase."""
+    """Time of the recomputation: the tokens' share of the phase."""
 
 
 def text_hash(text: str) -> str:

@@ -85,7 +85,7 @@ def _keyed(
 
 
 class Redactor:
-    """Removes the text from the events of one run, as they are written."""
+    """Processor that removes the text from the events of one run as they are written."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)  # never written
@@ -93,7 +93,7 @@ class Redactor:
         self._tools: set[str] = set()
 
     def __call__(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the event without text; its argument stays as it is."""
+        """Return a copy of the event without conversation text."""
         name = str(event["event"])
         safe, known = safe_fields(name), _known(name)
         if name == "run_start":
@@ -132,7 +132,7 @@ class Redactor:
         return value if _IDENTIFIER.fullmatch(str(value)) else blank(value)
 
     def totals(self, value: Mapping[str, Any]) -> Any:
-        """Return the counts, including calls by tool."""
+        """Return a run's totals, including the calls of tools that exist."""
         return {
             key: (
                 _keyed(item, _settings, self._tools)
@@ -165,7 +165,7 @@ class Redactor:
         return found
 
     def miss(self, value: Mapping[str, Any]) -> Any:
-        """Return a miss without its tokens."""
+        """Return a record of a prefix cache miss without its token ids."""
         own = _own_fields(MissRecord)
         return {key: item for key, item in value.items() if key in own}
 
@@ -174,7 +174,7 @@ class Redactor:
         return self._hash(str(value))[:32]
 
     def recipe(self, value: Mapping[str, Any]) -> Any:
-        """Return a recipe's own words, numbers, and keyed digests."""
+        """Return a prompt recipe with its contents replaced by keyed digests."""
         own = {name: value[name] for name in ("format", "calls") if name in value}
         named = {name: self.digest(value[name]) for name in _BY_DIGEST if name in value}
         rest = {k: v for k, v in value.items() if k not in own.keys() | named.keys()}

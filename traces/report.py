@@ -1,4 +1,4 @@
-"""Plain-text tables about traces: by regime, by turn, by layer, of many, of two."""
+"""Plain-text tables of traces: by regime, turn or layer, of many traces, of two compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GAP = "  "
 
 @dataclass(frozen=True)
 class Table:
-    """Headings and rows of texts.
+    """A plain-text table: headings, and rows of texts.
 
     ``words`` are the columns of words, which are left-aligned; the rest are figures.
     """
@@ -43,7 +43,7 @@ class Table:
 
 
 def by_regime(trace: Trace) -> Table:
-    """Return a row of engine time for each regime, the longest first."""
+    """Return a table of engine time by regime, the longest first."""
     groups: dict[str, list[PhaseEvent]] = {}
     ran = [phase for phase in trace.phases if phase.tokens]  # a fork computes nothing
     for phase in ran:
@@ -68,7 +68,7 @@ def by_regime(trace: Trace) -> Table:
 
 
 def by_turn(trace: Trace) -> Table:
-    """Return a row for each question: its times and reused tokens."""
+    """Return a table of turns: times and reused tokens of each question."""
     rows = []
     for turn in trace.turns:
         if not turn.began:
@@ -176,7 +176,7 @@ def _layer(layer: LayerRecord, wall: float) -> Sequence[str]:
 
 
 def of_many(found: Iterable[tuple[Path, Trace | TraceError]]) -> Table:
-    """Return a row for each file: when, what, with which model, and its cost."""
+    """Return a table of trace files: when, what, with which model, and the cost."""
     rows: list[Sequence[str]] = []
     for path, trace in found:
         if isinstance(trace, TraceError):
@@ -202,7 +202,7 @@ def of_many(found: Iterable[tuple[Path, Trace | TraceError]]) -> Table:
 
 
 def of_pairs(diff: Diff) -> Table:
-    """Return the phases of two runs side by side."""
+    """Return a table of the aligned phases of two runs."""
     rows = [_pair(pair, diff.tokens_known) for pair in diff.phases]
     return Table(("phase", "tokens", "regime", "first", "second", "ratio", "note"), rows, (0, 2, 6))
 
@@ -228,7 +228,7 @@ def _pair(pair: PhasePair, tokens_known: bool) -> Sequence[str]:
 
 
 def verdict(diff: Diff) -> list[str]:
-    """Return the lines around the pairs: settings, tokens, regimes, times, answers."""
+    """Summarize a diff in lines: settings, tokens, tools, regimes, times, answers."""
     lines = [
         f"{name}: {short(str(a), 60)} → {short(str(b), 60)}" for name, a, b in diff.settings
     ] or ["the settings are the same"]

@@ -28,7 +28,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 @dataclass(frozen=True)
 class Removed:
-    """What a size limit removed; expired traces are not counted."""
+    """The traces that a size limit removed; expired ones are not counted."""
 
     count: int
     nbytes: int
@@ -48,7 +48,7 @@ def limit(environ: Mapping[str, str] = os.environ, default: object = MAX_BYTES) 
 
 
 def is_limit(value: object) -> bool:
-    """Return whether this is a size, such as ``500MB`` or a number of bytes, or ``off``."""
+    """Return whether a value is a size, such as ``500MB`` or a number of bytes, or ``off``."""
     text = str(value) if type(value) in (str, int) else ""
     return text.lower() == "off" or _SIZE.fullmatch(text) is not None
 

@@ -35,7 +35,7 @@ def short(text: str, width: int) -> str:
 
 
 def converted(value: Any, leaf: Callable[[Any], Any], key: Callable[[Any], str] = str) -> Any:
-    """Return objects and lists as they are in JSON, with their keys and leaves converted."""
+    """Convert the keys and leaves of nested JSON objects and lists."""
     if isinstance(value, Mapping):
         return {key(name): converted(item, leaf, key) for name, item in value.items()}
     if isinstance(value, list | tuple):

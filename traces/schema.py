@@ -69,7 +69,7 @@ def _untitled(value: Any, named: bool = False) -> Any:
 
 
 def text() -> str:
-    """Return the schema as in docs/trace.schema.json."""
+    """Return the schema as JSON text, as it is in docs/trace.schema.json."""
     return json.dumps(line_schema(), indent=1, sort_keys=True, ensure_ascii=True) + "\n"
 
 

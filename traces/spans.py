@@ -22,7 +22,7 @@ _MAX_NS = 1 << 62  # what a signed 64-bit field of an export can hold
 
 @dataclass(kw_only=True)
 class Span:
-    """When something began and ended, in Unix nanoseconds."""
+    """An interval of time: its begin and end, in Unix nanoseconds."""
 
     start: int
     end: int
@@ -30,23 +30,23 @@ class Span:
 
 @dataclass
 class PassSpan(Span):
-    """A pass of a phase that it shared with other sequences."""
+    """The span of a pass that a phase shared with other sequences."""
 
     event: PassEvent
 
 
 @dataclass
 class Leaf(Span):
-    """A phase or a tool call."""
+    """The span of a phase or a tool call."""
 
     event: PhaseEvent | ToolEvent
     passes: list[PassSpan] = field(default_factory=list)
-    """Of a phase, those that others shared."""
+    """The phase's passes that other sequences shared."""
 
 
 @dataclass
 class StepSpan(Span):
-    """One reply of the model: what was fed, what it wrote, and its calls."""
+    """The span of a step: one reply of the model, with its prefill, decode and tool calls."""
 
     number: int
     leaves: list[Leaf] = field(default_factory=list)
@@ -54,7 +54,7 @@ class StepSpan(Span):
 
 @dataclass
 class TurnSpan(Span):
-    """One question, up to its answer."""
+    """The span of a turn: one question, up to its answer."""
 
     number: int
     steps: list[StepSpan] = field(default_factory=list)
@@ -65,22 +65,22 @@ class TurnSpan(Span):
 
     @property
     def began(self) -> bool:
-        """Return whether it has messages or calls; else it only took over a conversation."""
+        """Return whether the turn has messages or calls; else it only restored a conversation."""
         return bool(self.question or self.close or any(step.number for step in self.steps))
 
     @property
     def leaves(self) -> Iterator[Leaf]:
-        """Yield its phases and tool calls, in order."""
+        """Yield the turn's phases and tool calls, in order."""
         for step in self.steps:
             yield from step.leaves
 
 
 @dataclass
 class RunSpan(Span):
-    """One conversation."""
+    """The span of a run: one conversation."""
 
     log: EventLog
-    """Its events."""
+    """The run's events."""
     turns: list[TurnSpan] = field(default_factory=list)
 
     @property
@@ -95,13 +95,13 @@ class RunSpan(Span):
 
     @property
     def leaves(self) -> Iterator[Leaf]:
-        """Yield its phases and tool calls, in order."""
+        """Yield the run's phases and tool calls, in order."""
         for turn in self.turns:
             yield from turn.leaves
 
     @property
     def begun(self) -> list[TurnSpan]:
-        """Return the turns that began, without those of a history only."""
+        """Return the turns that have messages or calls, without restored ones."""
         return [turn for turn in self.turns if turn.began]
 
 

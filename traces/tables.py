@@ -87,7 +87,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         **{"wait_s": NUMBER, "mfu": NUMBER, "mbu": NUMBER, "observed": TEXT},
     },
 }
-"""Name of each table, and of each of its columns the SQL type."""
+"""The tables by name: each one's columns and their SQL types."""
 
 
 _NUMBERS = {

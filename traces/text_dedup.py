@@ -19,13 +19,13 @@ EMPTY = text_hash("")
 
 
 class DedupWriter:
-    """Replaces texts that the file already holds."""
+    """Encoder that replaces texts that the file already holds by their hashes."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     def shorten(self, event: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-        """Return the event to write, and the hash of a new text in it.
+        """Replace known texts of an event by hashes; return it, and the hash of a new text in it.
 
         Call `keep` with the hash when the line is written: a text in a lost line is not known.
         """
@@ -49,7 +49,7 @@ class DedupWriter:
 
 
 class DedupReader:
-    """Restores the replaced texts of a file."""
+    """Decoder that restores the replaced texts of a file."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

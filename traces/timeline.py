@@ -33,7 +33,7 @@ _MAX_REGIMES = 8  # in the line below the table; a long chat goes through hundre
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a phase, a tool call, or the title of a turn."""
+    """A line of the table: a phase, a tool call, or the title of a turn."""
 
     cells: tuple[str, ...]
     """For a phase one text for each of `HEADINGS`; else a text across, and perhaps a time."""
@@ -82,7 +82,7 @@ def totals(trace: EventLog | Turn) -> Totals:
 
 
 def rows(trace: EventLog) -> list[Row]:
-    """Return the lines of a trace, in recorded order, titled by turn if many."""
+    """Return the table's rows in recorded order; if there are several turns, each with a title."""
     turns = trace.turns
     lines: list[Row] = []
     for turn in turns:
@@ -95,7 +95,7 @@ def rows(trace: EventLog) -> list[Row]:
 
 
 def phase_row(phase: PhaseEvent) -> Row:
-    """Return the line of a phase; the predicted bound only where it differs."""
+    """Return the row of a phase; it shows the predicted bound only where it differs."""
     ran = phase.tokens != 0  # else pages were shared, or came from disk
     cells = (
         short(phase.purpose, 24).replace("_", " "),
@@ -115,7 +115,7 @@ def _share(phase: PhaseEvent) -> str:
 
 
 def tool_row(tool: ToolEvent) -> Row:
-    """Return the line of a tool call, with the size of its result or its error."""
+    """Return the row of a tool call, with the size of its result or its error."""
     outcome = f"error: {tool.error}" if tool.error else f"{len(tool.result):,} characters"
     call = short(call_text(tool.name, tool.arguments), _CALL_WIDTH)
     return Row((f"  {call}: {short(outcome, _CALL_WIDTH)}", duration(tool.duration_s)), "tool")
@@ -128,8 +128,10 @@ def call_text(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def limit_name(phase: PhaseEvent) -> str:
-    """Return what the share is of: peak arithmetic, a memory level's bandwidth, or the time (busy:
-    the part outside barriers and dispatch).
+    """Return the name of the limit that a phase's utilization refers to.
+
+    Peak arithmetic, a memory level's bandwidth, or the time (busy: the part outside barriers and
+    dispatch).
     """
     if phase.observed == "memory":
         return phase.memory_level or "memory"
@@ -164,7 +166,7 @@ def _counted(names: Sequence[str]) -> list[str]:
 
 
 def summary(trace: EventLog) -> list[str]:
-    """Return the lines below the table."""
+    """Return the summary lines below the table: totals, regimes, drafts, sharing."""
     sums = totals(trace)
     lines = [f"regimes: {path}"] if (path := transitions(trace)) else []
     parts = []
@@ -193,7 +195,7 @@ def torn_text(trace: EventLog) -> str:
 
 
 def fewer_passes(trace: EventLog) -> list[str]:
-    """Describe the decoded tokens that needed no pass of their own; empty for none."""
+    """Describe the decoded tokens that drafting or forcing saved a pass for; empty for none."""
     decodes = [phase for phase in trace.phases if phase.phase == "decode"]
     drafted, forced = (
         sum(getattr(p, f"{n}_tokens") for p in decodes) for n in ("drafted", "forced")
@@ -231,7 +233,7 @@ def _by_source(decodes: Sequence[PhaseEvent]) -> str:
 
 
 def states_and_experts(trace: EventLog) -> list[str]:
-    """Describe a hybrid model's states and the experts read of a sparse one."""
+    """Describe the recurrent states of a hybrid model and the experts read of a sparse one."""
     model = trace.header.model if trace.header is not None else None
     lines = []
     if model is not None and model.state_bytes:

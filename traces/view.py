@@ -50,7 +50,7 @@ def page(traces: Iterable[Trace]) -> str:
 
 
 class Texts:
-    """The long texts of a page, each stored once."""
+    """The table of a page's long texts, each stored once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -65,7 +65,7 @@ class Texts:
 
 
 class Run:
-    """The page's data on one run: messages and calls (items), phases and calls (leaves)."""
+    """The viewer's data on one run: messages and calls (items), phases and calls (leaves)."""
 
     def __init__(self, span: RunSpan, pool: Texts) -> None:
         self._span = span

@@ -36,7 +36,7 @@ from .text_dedup import DedupWriter
 
 E = TypeVar("E", bound=Event)
 Processor = Callable[[Any, str, Any], Any]
-"""As structlog has them: a logger, the name of the method, the event; gives the event onward."""
+"""A processor as in structlog: takes logger, method name and event; returns the next event."""
 
 _ABOVE = re.compile(r"[^ -~]")
 
@@ -106,7 +106,7 @@ class TraceWriter(Closing):
 
 
 class Stamp:
-    """Puts ``v``, ``seq``, ``ts`` and ``run`` first; an existing ``ts`` stays."""
+    """Processor that puts ``v``, ``seq``, ``ts`` and ``run`` first; an existing ``ts`` stays."""
 
     def __init__(self, run: str) -> None:
         self.last: tuple[int, float, str] = (-1, 0.0, run)
@@ -124,7 +124,7 @@ class Stamp:
 
 
 def to_json(event: Mapping[str, Any]) -> str:
-    """Serialize to a JSON line; NaN, bytes, paths and other types become text."""
+    """Serialize an event to a line of JSON; NaN, bytes, paths and other types become text."""
     try:
         # pydantic's writer takes a quarter of the time of `json`, but cannot write everything.
         return pydantic_core.to_json(event, inf_nan_mode="strings", fallback=_fallback).decode()
@@ -140,7 +140,7 @@ def to_json(event: Mapping[str, Any]) -> str:
 
 
 def to_json_line(logger: object, name: str, event: Mapping[str, Any]) -> str:
-    """Serialize as `to_json`, as a processor."""
+    """Serialize an event as `to_json` does, in the form of a processor."""
     return to_json(event)
 
 

@@ -26,7 +26,7 @@ _MOST_SCOPE = 200  # of what "always" would be for
 
 
 def trace(text: str) -> str | bool:
-    """Parse where a trace is written; return False for ``off``."""
+    """Parse the path of a trace file; return False for ``off``."""
     return False if text == "off" else text
 
 
@@ -79,9 +79,9 @@ def group_names(text: str) -> list[str]:
 
 
 class AgentOptions(OptionGroup):
-    """What a conversation is about and whether it is kept; how an agent answers and what it may do.
+    """Options of an agent: its folder and session, limits, harness, tools and permissions.
 
-    Of a session that goes on, folder and model are those that it had: `opened` sees to both.
+    A resumed session keeps its own folder and model: `opened` sets both.
     """
 
     title = Section("conversation")
@@ -130,7 +130,7 @@ class AgentOptions(OptionGroup):
 
 
 class RecordOptions(OptionGroup):
-    """What is recorded of an agent's work, and what is printed."""
+    """Options for what is recorded of an agent's run, and what is printed."""
 
     recorded = Section("trace")
     trace: str | bool | None = option("WHERE", type=trace)
@@ -151,7 +151,7 @@ AGENT_OPTIONS = (
     engine_options(f"or the http:// URL of a server; {DEFAULT_MODEL}"),
     *(AgentOptions, SamplingOptions, RecordOptions),
 )
-"""All options of an agent that answers here, including those of its model."""
+"""The option groups of an agent in this process, including those of its model."""
 
 
 def harness_given(settings: list[tuple[str, bool | int]] | None) -> dict[str, object] | bool | None:

@@ -46,7 +46,7 @@ VERBS = {
 """The verbs, each with a module or package of its name, in the order of the help."""
 
 SHORT = {name: ("models", name) for name in ("pull", "ls", "show", "rm", "use")}
-"""Words of their own that are short for a command of a verb."""
+"""Shortcuts: words that expand to a verb and one of its commands."""
 
 MOVED = {
     **{name: f"make {name}" for name in ("convert", "quantize", "imatrix", "perplexity")},
@@ -74,7 +74,7 @@ MOVED = {
     "--repeat-last-n": "--sampling penalty_last=N",
     "--logit-bias": "--sampling logit_bias=ID:X",
 }
-"""What a verb or an option is called that somebody types by habit."""
+"""The current spelling of former or familiar verbs and options, for error messages."""
 
 OTHER_NAMES = {
     "list": "ls",
@@ -93,7 +93,7 @@ OTHER_NAMES = {
     "benchmark": "bench",
     "evaluate": "eval",
 }
-"""What other programs call the verbs."""
+"""The verbs for the names that other programs give them, for error messages."""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -106,7 +106,7 @@ class OneLineParser(argparse.ArgumentParser):
         super().__init__(*args, allow_abbrev=False, **kwargs)
 
     def explain(self) -> None:
-        """Fill in the help of declared options, which is read from their source: only if needed."""
+        """Fill in the help of declared options, read from their source only if needed."""
         for action in self._actions:
             if declared := getattr(action, "declared", None):
                 action.help = declared.text()
@@ -116,7 +116,7 @@ class OneLineParser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        """End with status 2."""
+        """Print the error on one line, and exit with status 2."""
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -217,7 +217,7 @@ Runner = str | Callable[..., int | None]
 
 
 class Commands(argparse._SubParsersAction):
-    """Verbs, or the commands of one; a declared command's parser is built when it is chosen.
+    """The subparsers of verbs, or of a verb's commands; each is built when it is chosen.
 
     Importing and building all of them takes longer than a run's first pass.
     """
@@ -246,7 +246,7 @@ class Commands(argparse._SubParsersAction):
     def declare(
         self, name: str, summary: str, runner: Runner, groups: Any = None, *, json: bool = True
     ) -> None:
-        """Declare a command.
+        """Declare a command by name; its parser is built when it is chosen.
 
         Args:
             runner: see `Runner`.
@@ -263,12 +263,12 @@ class Commands(argparse._SubParsersAction):
         self.declare(run.__name__, summary, run, groups, json=json)
 
     def add_alias(self, word: str, command: argparse.ArgumentParser, summary: str) -> None:
-        """Let a word select a command that is another verb's."""
+        """Add a word that selects the command of another verb."""
         self._choices_actions.append(self._ChoicesPseudoAction(word, (), summary))
         self._name_parser_map[word] = command
 
     def make(self, name: str) -> argparse.ArgumentParser:
-        """Build the parser of a declared command."""
+        """Build the parser of a declared command, with its options."""
         summary, runner, groups, json = self._declared.pop(name)
         del self._name_parser_map[name]
         command = self.add_parser(name, description=f"{summary[:1].upper()}{summary[1:]}.")
@@ -287,7 +287,7 @@ class Commands(argparse._SubParsersAction):
         return command
 
     def make_all(self) -> None:
-        """Build the parsers of all declared commands, and of their commands."""
+        """Build the parsers of all declared commands, including nested ones."""
         for name in list(self._declared):
             self.make(name)
         for parser in self.choices.values():
@@ -405,7 +405,7 @@ def positive(text: str) -> int:
 
 
 def whole(text: str, what: str, fits: Callable[[int], bool] = lambda _: True) -> int:
-    """Parse a nonnegative integer; if it is not one that fits, raise an error: it is not `what`."""
+    """Parse a nonnegative integer for which `fits` holds; else raise an error that names `what`."""
     if not (text.isascii() and text.isdigit() and fits(int(text))):
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {what}")
     return int(text)

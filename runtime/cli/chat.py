@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Read questions until /exit or the end of the input."""
+    """Answer questions and slash commands until /exit or the end of the input."""
     with opened(args) as kept:
         return _chat(args, output, kept)
 

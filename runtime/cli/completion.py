@@ -11,7 +11,7 @@ from .output import Output
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Print the script; values that are no fixed choices are completed as file names."""
+    """Print the completion script; it completes values without fixed choices as file names."""
     parsers = [build_parser(whole=True)]
     for parser in parsers:
         for action in parser._actions.copy():

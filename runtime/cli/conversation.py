@@ -44,7 +44,7 @@ def begin(
     output: Output,
     files: Workspace | None = None,
 ) -> Agent:
-    """Build the agent that the arguments describe.
+    """Build an agent from the parsed arguments.
 
     files: the workspace of the agent before it, with its attached documents.
     """
@@ -157,7 +157,7 @@ def _model_of(kept: SessionInfo) -> str | None:
 def resume(
     kept: SavedConversation | None, agent: Agent[Any], output: Output, *, quiet: bool = False
 ) -> None:
-    """Resume the session's conversation, and report it."""
+    """Restore a saved conversation into the agent, and print notes on it."""
     for line in kept.resume(agent) if kept is not None else ():
         if not quiet:
             output.line(line, "dim")
@@ -196,7 +196,7 @@ def follow(
 
     Args:
         quiet: the answer alone.
-        on_phase: hears of each phase that has ended.
+        on_phase: called with each phase that has ended.
     """
     result = None
     held: list[str] | None = None if output.is_terminal and not quiet else []

@@ -25,7 +25,7 @@ from .output import Output
 def engine_client(
     args: argparse.Namespace, output: Output, options: Mapping[str, Any], work: Work
 ) -> Iterator[Callable[[], ChatClient]]:
-    """Yield a factory of agents' clients; close its engine on exit.
+    """Load an engine, and yield a factory of clients on it; close the engine on exit.
 
     Raises:
         SettingError: the work does not fit its context.
@@ -39,14 +39,14 @@ def engine_client(
 
 
 class EngineClient:
-    """A client that answers like a server: each request has its own session."""
+    """An in-process `ChatClient` on an engine; each request has its own session."""
 
     def __init__(self, engine: Engine, prompts: Prompts, options: Mapping[str, Any]) -> None:
         self._engine, self._prompts, self._sampling = engine, prompts, Sampling(**options)
         self._session: Session | None = None
 
     def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
-        """See `ChatClient.ask`."""
+        """Generate one reply in a new session: see `ChatClient.ask`."""
         reply, engine = Reply(time.perf_counter()), self._engine
         said = [Message(cast("Role", one["role"]), one["content"]) for one in messages]
         talk = Conversation(said)
@@ -70,7 +70,7 @@ class EngineClient:
         return reply
 
     def stop(self) -> None:
-        """See `ChatClient.stop`."""
+        """Stop the current reply, from any thread: see `ChatClient.stop`."""
         if self._session is not None:
             self._session.stop()
 

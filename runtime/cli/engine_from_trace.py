@@ -1,4 +1,4 @@
-"""The engine that a recorded run had, as far as this machine has it."""
+"""Loads the engine of a recorded run, as far as this machine can."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Run the missing attempts, then show the results of all."""
+    """Run the attempts without a result, then show the results of all."""
     check_outputs(args.html)
     suite = _chosen(read_suite(args.suite), args)
     place = Path(args.output or f"{Path(args.suite).stem}.results.jsonl")

@@ -32,7 +32,7 @@ class Exit(IntEnum):
 
 
 _FLAGS = {"output_type": "--schema", "repetition_stop=False": "--repetition-stop off"}
-"""What the parameters of the API are called here, where that is not their own name."""
+"""Flags of API parameters, where they differ from the parameters' names."""
 _PARAMETER = re.compile(
     r"\((context|max_steps|max_tokens|timeout)\)|\b(output_type\b|kv_memory\b|repetition_stop=False)"
 )

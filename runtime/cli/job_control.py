@@ -36,7 +36,7 @@ def when_stopped(leave: Callable[[], None], back: Callable[[], None]) -> Iterato
 
 @contextlib.contextmanager
 def handling(number: int, handler: signal.Handlers) -> Iterator[None]:
-    """Handle a signal so within the context, in the main thread."""
+    """Install a signal handler within the context, if in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

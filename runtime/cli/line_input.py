@@ -20,7 +20,7 @@ _FENCE = '"""'
 
 
 class Reader:
-    """Reads questions and commands.
+    """A reader of questions and commands.
 
     On a terminal a line that ends in a backslash continues in the next one, as does everything
     between two lines of three double quotes; several pasted lines are one question.

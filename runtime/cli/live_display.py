@@ -30,14 +30,14 @@ _PENDING_LINES = 8  # of an unfinished block that are shown
 
 
 class Transitions:
-    """Counter of the regime changes of a run."""
+    """The regime changes of a run, formatted phase by phase."""
 
     def __init__(self) -> None:
         self._before: PhaseEvent | None = None
         self._count = 0
 
     def line(self, phase: PhaseEvent) -> str:
-        """Format a completed phase: its regime, and whether the regime changed."""
+        """Format a completed phase on one line: its regime, and whether the regime changed."""
         before = self._before
         if phase.tokens:  # a fork, or a session from disk, runs in no regime
             self._before = phase
@@ -48,7 +48,7 @@ class Transitions:
 
 
 class LiveDisplay:
-    """Shows the events of one turn on a terminal.
+    """The live display of one turn's events on a terminal.
 
     `transitions` shows the regime of each phase on a line that stays, where it is given.
     """

@@ -25,7 +25,7 @@ MODEL = "a GGUF file, a pulled alias or ORG/NAME[:QUANT], nano, or synthetic:…
 KV = ("bf16", "q8", "f32")
 JUMP = "jump_forward"
 AUTO = ("auto", "auto")
-"""Source and number of drafted tokens where nothing is said."""
+"""Default source and number of drafted tokens."""
 DEFAULT_MODEL = "default: what `triplepoint use` set, else nano"
 
 
@@ -46,14 +46,14 @@ def nbytes(text: str) -> int:
 
 
 def named(text: str) -> str:
-    """Refuse an empty name, such as that of an unset shell variable."""
+    """Parse a model name; refuse an empty one, such as from an unset shell variable."""
     if not text:
         raise argparse.ArgumentTypeError("the name is empty")
     return text
 
 
 def draft(text: str) -> tuple[str, int | str]:
-    """Return the source and number of drafted tokens, as `SpeculativeConfig` takes them."""
+    """Parse the source and number of drafted tokens, as `SpeculativeConfig` takes them."""
     source, _, count = text.partition(":")
     if source not in ("lookup", "mtp"):
         source, count = "auto", text
@@ -77,7 +77,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 class EngineOptions(OptionGroup):
-    """Which model is run, and how."""
+    """Options of the model and its engine."""
 
     title = Section(ENGINE)
     model: str | None = option("-m", "MODEL", type=named, help=f"{MODEL} ({DEFAULT_MODEL})")
@@ -104,7 +104,7 @@ class EngineOptions(OptionGroup):
 def engine_options(
     model: str = DEFAULT_MODEL, *, context: bool = True, several: bool = False
 ) -> type[OptionGroup]:
-    """Return the options of a model and its engine.
+    """Return the option group of a model and its engine.
 
     Args:
         model: which one is taken where none is named.
@@ -116,13 +116,13 @@ def engine_options(
 
 
 def flags_set(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Return the flags of those options, of these names, that the command line sets."""
+    """Return the flags of those of the named options that the command line sets."""
     found = [name for name in names if getattr(args, name) not in (None, False, AUTO)]
     return [f"--{name.replace('_', '-')}" for name in found]
 
 
 def decoding_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return tuning, drafting and forced tokens, as `Engine.load` takes them."""
+    """Return the tuning, drafting and jump-forward arguments of `Engine.load`."""
     tune = dict(getattr(args, "tune", None) or ())
     jump = tune.pop(JUMP, "on") == "on"
     source, tokens = getattr(args, "draft", AUTO)
@@ -130,7 +130,7 @@ def decoding_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def load_calibrated(args: argparse.Namespace, output: Output, model: str | None = None) -> Engine:
-    """Load the engine of the options, or of another model; calibrate it if it is not yet."""
+    """Load the engine of the options, or of `model`; calibrate it unless it is calibrated."""
     from ..physics.calibration import busy
 
     if model is not None:
@@ -146,7 +146,7 @@ def load_calibrated(args: argparse.Namespace, output: Output, model: str | None 
 
 
 def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngine:
-    """Load an agent's model here, or connect to a server if its name is a URL.
+    """Load an agent's model in this process, or connect to a server if its name is a URL.
 
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """

@@ -39,7 +39,7 @@ _TOLD_EVERY_S = 30.0  # where no terminal shows the progress
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Run the rows; completed ones are in the results, however the run ends."""
+    """Run the agent on each row; completed rows are in the results, however the run ends."""
     prices = read_price(dict(args.price or ()))
     if args.max_cost is not None and prices.free:
         raise SettingError("--max-cost needs --price: in=X and out=X per million tokens, or hour=X")

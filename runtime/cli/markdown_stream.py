@@ -17,7 +17,7 @@ class MarkdownStream:
 
     def __init__(self) -> None:
         self.pending = ""
-        """What has come since the last whole block."""
+        """The text after the last complete block."""
 
     def push(self, piece: str) -> list[str]:
         """Append a piece, and return the blocks that it completes."""
@@ -32,7 +32,7 @@ class MarkdownStream:
         return blocks
 
     def finish(self) -> str:
-        """Return the remaining text, and reset."""
+        """Return the text after the last complete block, and reset."""
         rest, self.pending = self.pending, ""
         return rest.strip("\n")
 

@@ -27,11 +27,11 @@ _READ: dict[str, dict[str, Any]] = {
     "list[int]": {"type": numbers, "metavar": "N,…"},
     "list[str]": {"action": "append"},
 }
-"""How a value of a type is read, where the option has no type, action or nargs of its own."""
+"""Settings of `argparse` by the field's type, for options without type, action or nargs."""
 
 
 class Section(NamedTuple):
-    """Title of the options below it in the help, and a line under it."""
+    """A section of the help: its title, and a line under it; the options below belong to it."""
 
     title: str
     about: str | None = None
@@ -42,14 +42,14 @@ class Option(NamedTuple):
 
     flags: tuple[str, ...]
     settings: dict[str, Any]
-    """What `argparse` is told of it."""
+    """Keyword arguments of `add_argument`."""
     help: str
-    """Its help, where that is not the string under its field."""
+    """Help text, if it is not the string under the option's field."""
     one_of: str = ""
-    """Word that options have in common of which only one may be given."""
+    """Name of a set of mutually exclusive options that the option belongs to."""
     section: Section | None = None
     field: tuple[str, ...] = ()
-    """Where it is declared: module, class and name."""
+    """Field that declares the option: module, class and name."""
 
     def text(self) -> str:
         """Return the help, with the default at its end."""
@@ -84,7 +84,7 @@ def argument(metavar: str | None = None, help: str = "", **settings: Any) -> Any
 
 
 class OptionGroup:
-    """Options of commands that belong together."""
+    """A group of related command options, declared as fields of a subclass."""
 
     options: ClassVar[dict[str, Option]] = {}
 
@@ -104,17 +104,17 @@ class OptionGroup:
 
     @classmethod
     def only(cls, *names: str) -> type[OptionGroup]:
-        """Return the group with these options alone."""
+        """Return a group with only the named options."""
         return _group({name: cls.options[name] for name in names})
 
     @classmethod
     def omit(cls, *names: str) -> type[OptionGroup]:
-        """Return the group without these options."""
+        """Return a group without the named options."""
         return cls.only(*(name for name in cls.options if name not in names))
 
     @classmethod
     def but(cls, **changes: dict[str, Any]) -> type[OptionGroup]:
-        """Return the group with other settings, or another help, of some options."""
+        """Return a group with other settings or help texts of some options."""
         changed = dict(cls.options)
         for name, told in changes.items():
             settings = {**changed[name].settings, **told}

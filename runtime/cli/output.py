@@ -49,7 +49,7 @@ class Output:
         self.progress = Progress(sys.stderr)
         self._console: Console | None = None
         self.facts: dict[str, object] = {}
-        """What the JSON of an error says too, e.g. where the trace is."""
+        """Additional fields of an error's JSON, e.g. the path of the trace."""
         self.interruption = "interrupted"  # what Ctrl-C has the command say at its end
         self._inside_line = False
         self._word, self._column = "", 0  # before the cursor, of `flow`
@@ -63,7 +63,7 @@ class Output:
 
     @property
     def stream(self) -> TextIO:
-        """Return the stream that it writes to."""
+        """Return the stream for answers and tables: stdout."""
         return sys.stdout
 
     @cached_property
@@ -74,19 +74,19 @@ class Output:
 
     @property
     def can_ask(self) -> bool:
-        """Return whether a person can be asked, and answer."""
+        """Return whether a user can be asked: stdin and stderr are terminals, without JSON."""
         return not self.as_json and sys.stdin.isatty() and sys.stderr.isatty()
 
     @property
     def width(self) -> int | None:
-        """Return the columns of the terminal; None where lines are not for one."""
+        """Return the width of the terminal in columns; None if the output is not one."""
         if not self.is_terminal:
             return None
         told = self._environ.get("COLUMNS", "")
         return int(told) if told.isdecimal() and int(told) else _columns(self.stream)
 
     def piece(self, text: str, style: str = "") -> None:
-        """Write part of a line at once; control characters in it are made harmless."""
+        """Write part of a line at once, with control characters escaped."""
         if self.as_json or not text:
             return
         self.progress.clear()
@@ -101,12 +101,12 @@ class Output:
         self.stream.flush()
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Write a line of its own."""
+        """End an unfinished line, and write a whole one."""
         self.end_line()
         self.piece(text + "\n", style)
 
     def headed(self, lines: Iterable[str]) -> None:
-        """Write lines of which the first is a heading, as a table's are."""
+        """Write the lines of a table, of which the first is the heading."""
         for number, line in enumerate(lines):
             self.line(line, "" if number else "bold")
 
@@ -134,7 +134,7 @@ class Output:
             self.line(line, style)
 
     def flow(self, text: str, style: str = "") -> None:
-        """Write part of a text at once; a terminal breaks its lines between words.
+        """Write part of a running text at once; a terminal breaks its lines between words.
 
         A word that grows too long is taken back, unless its characters may take two columns.
         """
@@ -161,7 +161,7 @@ class Output:
             self.piece("\n")
 
     def timeline(self, trace: Trace) -> None:
-        """Write the table of phases."""
+        """Write a trace's table of phases."""
         from ...traces import timeline
 
         if self.as_json:
@@ -294,7 +294,7 @@ def _columns(stream: TextIO) -> int:
 
 @contextlib.contextmanager
 def may_be_lost() -> Iterator[None]:
-    """Discard the output to stderr after a write to it fails, as on a full disk.
+    """Discard later output to stderr once a write to it fails, as on a full disk.
 
     The answer is not: it goes elsewhere.
     """
@@ -352,7 +352,7 @@ class Progress:
             self.show(f"{what}: {share:.0%}", share >= 1)
 
     def show(self, text: str, done: bool = False) -> None:
-        """Replace the last text by another; erase it when done."""
+        """Replace the text of the progress line; erase the line when `done`."""
         now = time.monotonic()
         if not self._stream.isatty() or done:
             self.clear()
@@ -364,7 +364,7 @@ class Progress:
             self._shown = len(text)
 
     def clear(self) -> None:
-        """Erase the line, if one is drawn."""
+        """Erase the progress line, if it is drawn."""
         if self._shown:
             self._stream.write("\r" + " " * self._shown + "\r")
             self._stream.flush()

@@ -17,7 +17,7 @@ _LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
 
 
 class Bars(ProgressReporter):
-    """Shows the progress of a download on stderr; a context manager.
+    """The progress display of a download on stderr; a context manager.
 
     Args:
         output: of the command; with ``--json`` only notes are shown.
@@ -43,13 +43,13 @@ class Bars(ProgressReporter):
         self._stop()
 
     def begin(self, label: str, total: int) -> None:
-        """Show a new bar."""
+        """Start the progress of a new file."""
         self._stop()
         self.label, self.total, self.done = printable(label), total, 0
         self._said_at = time.monotonic()
 
     def at(self, done: int) -> None:
-        """Move the bar."""
+        """Update the bar to the bytes downloaded so far."""
         self.done = done
         if self._drawn:
             self._bar(done)
@@ -58,7 +58,7 @@ class Bars(ProgressReporter):
             self._say(f"{self.label}: {done / max(1, self.total):.0%} of {size_text(self.total)}")
 
     def note(self, text: str) -> None:
-        """Show a line above the bar."""
+        """Print a line of text above the bar."""
         self._say(printable(text))
 
     def _bar(self, done: int) -> None:

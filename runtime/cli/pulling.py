@@ -1,4 +1,4 @@
-"""Pulling of a model that a command names, and what is shown of it."""
+"""Downloads a model that a command names, and shows progress and result."""
 
 from __future__ import annotations
 

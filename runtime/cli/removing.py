@@ -1,4 +1,4 @@
-"""Selects what a command removes, and confirms it."""
+"""Selects what a command removes, and asks for confirmation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def age(text: str) -> float:
 
 
 class RemovingOptions(OptionGroup):
-    """What is removed."""
+    """Options that select what is removed."""
 
     names: list[str] = argument("NAME", nargs="*")
     older_than: float | None = option("AGE", type=age)
@@ -40,7 +40,7 @@ class RemovingOptions(OptionGroup):
 
     @classmethod
     def of(cls, what: str) -> type[OptionGroup]:
-        """Return the options for what has this name."""
+        """Return the options, with `what` as the name of the removed items in their help."""
         return cls.but(names={"metavar": what.upper(), "help": f"{what}s by name"})
 
 
@@ -81,7 +81,7 @@ def chosen(
 def agreed(
     lines: Sequence[tuple[str, int]], nothing: str, args: argparse.Namespace, output: Output
 ) -> Exit | None:
-    """List what would be removed and confirm it; return None to proceed, else the exit status.
+    """List what would be removed, ask for confirmation; return None to proceed, else a status.
 
     Args:
         lines: what would be removed, and the bytes of each.

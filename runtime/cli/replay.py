@@ -14,7 +14,7 @@ from .transcript import show_end, show_header, show_parent, show_rest, show_turn
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Show the trace, or replay it as requested."""
+    """Show a recorded run, or replay it in the requested mode."""
     _check(args)
     trace = load_trace(args.recording)
     if args.verify:

@@ -25,7 +25,7 @@ from .transcript import show_header
 
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
-    """Do the work of the trace's last run, or predict it, and show both."""
+    """Repeat the work of a trace's last run, or predict its times, and compare both."""
     chosen, header = workload.chosen_run(trace, -1)
     works = workload.work_items(chosen)
     engine, notes = engine_of(header, args, output, positions_for(header, works, args.model))
@@ -70,7 +70,7 @@ def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfRe
 
 
 def text(report: PerfReport) -> list[str]:
-    """Format the report as lines: settings, phases, regimes, totals."""
+    """Format a benchmark report as lines: settings, phases, regimes, totals."""
     lines = [f"{name}: {was} → {now}" for name, was, now in report.settings]
     lines += [f"note: {note}" for note in report.notes]
     now = "expected" if report.predicted else "now"
@@ -165,7 +165,7 @@ def _path(phases: Sequence[PhaseEvent], most: int = 8) -> str:
 
 
 def as_dict(report: PerfReport) -> dict[str, Any]:
-    """Return the report for ``--json``."""
+    """Return a benchmark report for ``--json``."""
     return {
         "run": report.run,
         "predicted": report.predicted,
@@ -188,7 +188,7 @@ def as_dict(report: PerfReport) -> dict[str, Any]:
 
 
 def vars_of(sums: Sums) -> dict[str, float]:
-    """Return sums as JSON."""
+    """Return the totals of a run as a JSON object."""
     return {**dataclasses.asdict(sums), "tokens_per_s": sums.tokens_per_s}
 
 

@@ -21,7 +21,7 @@ from .traces import trace_json
 
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
-    """Continue the conversation; the trace is closed and named however it ends."""
+    """Continue a recorded conversation; close and name the new trace however it ends."""
     turn, step = args.start
     _, header = history_of(trace, turn, step)  # before a model is loaded for nothing
     if args.trace:

@@ -83,7 +83,7 @@ def _engine(header: RunStart, args: argparse.Namespace, output: Output) -> tuple
 
 
 def check_text(check: PhaseCheck) -> str:
-    """Format a phase's outcome on one line."""
+    """Format the verification of a phase on one line."""
     phase = check.recorded
     head = f"phase {check.number:<3} {short(phase.purpose, 24).replace('_', ' '):<12}"
     if phase.phase == "prefill":
@@ -99,7 +99,7 @@ def check_text(check: PhaseCheck) -> str:
 
 
 def verdict(report: VerifyReport) -> list[str]:
-    """Format the verdict: verified or not; if not, where, by how much, and why."""
+    """Format the verdict of a verification: whether tokens differ, where, by how much, and why."""
     if report.ok:
         sampled = report.sampled
         phases = "phase" if report.total == 1 else "phases"

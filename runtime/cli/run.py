@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Answer the question; the trace is closed and named however it ends."""
+    """Answer one question; close and name the trace however the run ends."""
     question = question_of(args.question)
     if args.show_prompt:
         args.trace = False

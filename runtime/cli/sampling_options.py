@@ -84,7 +84,7 @@ def _bias(text: str) -> dict[int, float]:
 
 
 class SamplingOptions(OptionGroup):
-    """How tokens are chosen."""
+    """Options for how tokens are sampled."""
 
     title = Section("sampling", "defaults: the model file's settings, else greedy decoding")
     temperature: float | None = option(

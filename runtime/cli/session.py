@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ShowOptions(OptionGroup):
-    """The session."""
+    """Options of ``session show``."""
 
     name: str = argument("SESSION")
     """session name"""

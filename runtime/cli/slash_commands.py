@@ -190,7 +190,7 @@ def _model(chats: ChatSet, rest: str) -> None:
 
 
 def dialogue(agent: Agent) -> list[tuple[str, str]]:
-    """Return the questions and answers that are still in the conversation."""
+    """Return the questions and answers that the conversation still contains."""
     pairs: list[tuple[str, str]] = []
     for message in agent.messages:
         if message.role == "user":
@@ -233,7 +233,7 @@ def transcript(messages: Sequence[Message], title: str) -> str:
 
 @dataclass(frozen=True)
 class Command:
-    """One command."""
+    """A slash command: its function, help and argument."""
 
     run: Callable[[ChatSet, str], None]
     help: str

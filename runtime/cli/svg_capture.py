@@ -1,4 +1,4 @@
-"""What a command shows on a terminal, as an SVG picture."""
+"""Captures a command's terminal output as an SVG picture."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SvgCapture(Output):
         )
 
     def piece(self, text: str, style: str = "") -> None:
-        """Draw part of a line; nothing in it can be more than text."""
+        """Draw part of a line as plain text, with control characters escaped."""
         shown = printable(text, block=True)
         self._inside_line = not shown.endswith("\n")
         self.console.print(shown, style=style or None, end="", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Rows that are printed as they become known: a Markdown table, CSV, or JSON with the samples."""
+"""Tables printed row by row, as Markdown, CSV, or JSON with the samples."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ BUSY = "other programs slowed the measurement, so these results hold only for a 
 
 
 class Column(NamedTuple, Generic[T]):
-    """A column of the Markdown table; its width is fixed, since rows come one by one."""
+    """A column of a Markdown table; its width is fixed, since rows are printed one by one."""
 
     heading: str
     width: int
     cell: Callable[[T], str] | None = None
-    """Formats a result as its text; None where rows have their cells."""
+    """Formats a result as the cell's text; None if rows are given as cells."""
     is_text: bool = False
 
     def place(self, text: str) -> str:
-        """Pad `text` to the column: words to the left, figures to the right."""
+        """Pad `text` to the column's width: words are left-aligned, figures right-aligned."""
         return text.ljust(self.size) if self.is_text else text.rjust(self.size)
 
     @property
     def rule(self) -> str:
-        """Return the line under the heading."""
+        """Return the rule under the heading, in Markdown."""
         return "-" * self.size if self.is_text else "-" * (self.size - 1) + ":"
 
     @property
@@ -44,7 +44,7 @@ class Column(NamedTuple, Generic[T]):
 
 
 class Row(NamedTuple):
-    """One row in every format."""
+    """A table row in every output format."""
 
     cells: Sequence[str]
     """Texts of the Markdown columns."""
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 
 def show(output: Output, form: Form, columns: Sequence[Column[Any]], rows: Iterable[Row]) -> None:
-    """Print the rows."""
+    """Print the rows as a Markdown table, CSV or JSON, each as soon as it is known."""
     if form == "json":
         mark = "["
         try:
@@ -152,7 +152,7 @@ def _line(output: Output, cells: Sequence[str]) -> None:
 
 
 def rate(value: float) -> str:
-    """Format a figure with three or four significant digits: 0.123, 12.3, 123, 1,234."""
+    """Format a number with three or four significant digits: 0.123, 12.3, 123, 1,234."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     if abs(value) >= 10:
@@ -161,7 +161,7 @@ def rate(value: float) -> str:
 
 
 def between(values: Sequence[float]) -> str:
-    """Format the min and max of some figures."""
+    """Format the range of some figures: min … max."""
     return f"{rate(min(values))} … {rate(max(values))}"
 
 

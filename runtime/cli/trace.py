@@ -36,7 +36,7 @@ TABLES = ("runs", "turns", "phases", "passes", "tools", "messages", "layers")
 
 
 class LsOptions(OptionGroup):
-    """Which traces are listed."""
+    """Options of ``trace ls``."""
 
     folder: str | None = argument("FOLDER", nargs="?")
     """folder of traces (default: the one in the state folder)"""
@@ -45,7 +45,7 @@ class LsOptions(OptionGroup):
 
 
 class ShowOptions(OptionGroup):
-    """The trace, and what is shown of it."""
+    """Options of ``trace show``."""
 
     trace: str = argument("TRACE", TRACE)
     layers: bool = option()
@@ -61,7 +61,7 @@ class ShowOptions(OptionGroup):
 
 
 class DiffOptions(OptionGroup):
-    """The two traces."""
+    """Options of ``trace diff``."""
 
     first: str = argument("A", TRACE)
     second: str = argument("B")
@@ -69,7 +69,7 @@ class DiffOptions(OptionGroup):
 
 
 class ExportOptions(OptionGroup):
-    """The traces, and the format."""
+    """Options of ``trace export``."""
 
     traces: list[str] = argument("TRACE", f"{TRACE}; or a folder of traces", nargs="+")
     format: str = option(choices=FORMATS, required=True)
@@ -83,7 +83,7 @@ class ExportOptions(OptionGroup):
 
 
 class ViewOptions(OptionGroup):
-    """The traces, and the page."""
+    """Options of ``trace view``."""
 
     traces: list[str] = argument(
         "TRACE", f"{TRACE}; or a folder of traces (default: last)", nargs="*"
@@ -95,7 +95,7 @@ class ViewOptions(OptionGroup):
 
 
 class QueryOptions(OptionGroup):
-    """The query, and what is asked."""
+    """Options of ``trace query``."""
 
     sql: str = argument("SQL", f"query over the tables {', '.join(TABLES)}")
     traces: list[str] = argument("TRACE", nargs="*")

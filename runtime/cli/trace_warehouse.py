@@ -35,7 +35,7 @@ _TOLD = 20  # files with a problem that are listed; --json has all
 
 
 class IngestOptions(OptionGroup):
-    """The traces, and what is kept of them."""
+    """Options of ``trace ingest``."""
 
     sources: list[str] = argument("SOURCE", nargs="*")
     """folders, files or patterns (default: the state folder's traces)"""
@@ -50,7 +50,7 @@ class IngestOptions(OptionGroup):
 
 
 class ReportOptions(OptionGroup):
-    """The reports, and where they are written."""
+    """Options of ``trace report``."""
 
     file: str = argument("FILE")
     """database or folder from `trace ingest`"""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 TRACE = "a trace file, a run's name or its beginning, `last`, or a recorded example"
-"""How the help names what `load_trace` takes."""
+"""The help's description of the argument of `load_trace`."""
 
 
 def default_folder() -> Path:

@@ -21,7 +21,7 @@ _NO_MARKS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "⟦⟧⟪⟫"}
 
 
 def show_prompt(output: Output, ledger: TokenLedger, tokenizer: Tokenizer, **facts: Any) -> None:
-    """Write tokens: control tokens in ⟦⟧, origins in ⟪⟫, the rest as text without these marks."""
+    """Print a prompt's tokens: control tokens in ⟦⟧, origins in ⟪⟫, the rest as text."""
     parts: list[dict[str, Any]] = []
     for span in ledger.spans:
         ids, text = ledger.ids[span.start : span.end], ""
@@ -125,7 +125,7 @@ def show_sources(
 
 
 def result_text(result: str) -> str:
-    """Return a one-line result; for a longer one, its size and its first line.
+    """Format a tool's result on one line: its only line, or its size and its first line.
 
     The size comes first: behind ``app.log`` it would be taken for the file's.
     """

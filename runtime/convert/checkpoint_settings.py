@@ -12,15 +12,15 @@ Value = bool | int | float | str | list[bool] | list[int]
 
 @dataclass(slots=True)
 class CheckpointSettings:
-    """A configuration in GGUF's terms.
+    """The settings of a checkpoint in GGUF's terms.
 
     Attributes:
         width: of x; heads, kv_heads, head_dim: attention's shape; rotated: dims of a head that are
             rotated.
         experts: of one layer, 0 in a dense model.
         rope: rotary settings of full attention: `rope_theta` and what scales it.
-        kinds: of each layer, whose tensors are those of the first one of its kind; empty: one.
-        views: what of its source a tensor of a layer is, by its name there.
+        kinds: kind of each layer; layers of a kind have the same tensors; empty: all are of one.
+        views: the part of its source that a tensor of a layer is, by its name in the layer.
         unread: tensors that a checkpoint may hold and nobody reads.
         metadata: keys and values of the file, without `general.*` and the tokenizer's.
         delta: heads of the gated delta rule, if there is one: of keys and of values, and the dims
@@ -47,6 +47,6 @@ class CheckpointSettings:
     mtp: int = 0
 
     def dense_name(self, tensor: str) -> str:
-        """Return the dense name of a tensor that mixtures call a shared expert."""
+        """Return a tensor's name, without the mark of a shared expert if the model is dense."""
         dense = self.architecture == "granitehybrid" and not self.experts
         return tensor.replace("_shexp.", ".") if dense else tensor

@@ -79,7 +79,7 @@ def convert(
     Args:
         kind: of the matrices: ``f32``, ``f16``, ``bf16``, ``q8_0``, or ``auto``, what most of them
             have. Norms and other vectors are float32.
-        progress: hears the share of the weights that is done, 0 to 1.
+        progress: called with the fraction of the weights that is done, 0 to 1.
 
     Raises:
         ModelError: something is missing or damaged.
@@ -231,7 +231,7 @@ _SAMPLING: dict[str, tuple[str, type[int] | type[float]]] = {
     "min_p": ("min_p", float),
     "repetition_penalty": ("penalty_repeat", float),
 }
-"""What generation_config.json says of sampling: its name in GGUF, and its type."""
+"""Sampling keys of generation_config.json: the name of each in GGUF, and its type."""
 
 
 def _sampling(folder: Path) -> dict[str, int | float]:

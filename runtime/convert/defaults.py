@@ -111,7 +111,7 @@ def with_defaults(c: dict[str, Any], architecture: str) -> dict[str, Any]:
 
 
 def norm_epsilon(c: dict[str, Any], architecture: str) -> float:
-    """Return the epsilon of a norm."""
+    """Return the configuration's RMSNorm epsilon."""
     key = "norm_eps" if architecture.startswith("lfm2") else "rms_norm_eps"
     value = c.get(key)
     return float(_EPSILONS.get(c["model_type"], _EPSILON) if value is None else value)

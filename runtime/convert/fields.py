@@ -8,7 +8,7 @@ from ...errors import ModelError, UnsupportedModelError
 
 
 def whole(c: dict[str, Any], key: str) -> int:
-    """Return the whole number above 0 at a key."""
+    """Return the positive whole number at a key; raise ModelError for anything else."""
     value = c.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ModelError(f"config.json: {key} must be a whole number above 0, is {value!r}")

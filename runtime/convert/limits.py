@@ -26,7 +26,7 @@ _LATENT_STEPS = {
     "rope.dimension_count": (32, "the rotated dims of a head"),
 }
 _RECURRENT_STEP = 16
-"""The same in `models/qwen35.py`, `mamba.py` and `lfm2.py`: of heads, states and channels."""
+"""Divisor of the sizes of heads, states and channels that the recurrent kernels require."""
 
 
 def check_limits(s: CheckpointSettings, c: dict[str, Any]) -> None:

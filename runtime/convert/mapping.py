@@ -56,17 +56,17 @@ class MappedTensor:
 
     @property
     def is_vector(self) -> bool:
-        """Whether it stays in float32: norms, biases, rotary factors, short convolutions."""
+        """Whether the tensor is float32: norms, biases, rotary factors, short convolutions."""
         short = self.name.endswith((".bias", "ssm_a", "ssm_d", "conv1d.weight", ".conv.weight"))
         return self.constant is not None or "norm" in self.name or short
 
     @property
     def needs_floats(self) -> bool:
-        """Whether its values are computed, not only moved."""
+        """Whether the values are computed, not only moved, so that the sources must be floats."""
         return self.plus_one or self.name.endswith("ssm_a")
 
     def shape(self, sources: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """Return its shape (rows first), from those of its sources."""
+        """Compute the tensor's shape (rows first) from the shapes of its sources."""
         if self.constant is not None:
             return self.constant.shape
         one = tuple(int(n) for n in sources[0])
@@ -77,7 +77,7 @@ class MappedTensor:
         return (len(sources), *one) if self._stacked else one
 
     def make(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """Return its values from those of its sources, in their dtype.
+        """Compute the tensor's values from those of its sources, in their dtype.
 
         Any dtype will do, raw bits of bfloat16 as uint16 too; only where `needs_floats` says so
         they must be floats.

@@ -22,13 +22,13 @@ def add_experts(s: CheckpointSettings, c: dict[str, Any], width: str, shared: st
 
 
 def add_groups(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """Add groups of experts, of which a token uses some."""
+    """Add the number of expert groups, and how many of them a token is routed to."""
     s.metadata[f"{s.architecture}.expert_group_count"] = int(c.get("n_group") or 1)
     s.metadata[f"{s.architecture}.expert_group_used_count"] = int(c.get("topk_group") or 1)
 
 
 def add_dense_layers(s: CheckpointSettings, c: dict[str, Any], usual: int) -> None:
-    """Add the dense layers before those with experts; `usual` where no key gives them by layer."""
+    """Add the number of leading dense layers; `usual` where the configuration lists no kinds."""
     sparse = [kind != "dense" for kind in c.get("mlp_layer_types") or []]
     dense = sparse.index(True) if True in sparse else usual
     if not all(sparse[dense:]):

@@ -26,7 +26,7 @@ _NEEDED = ("eh_proj", "enorm", "hnorm")
 
 
 def renamed(name: str, s: CheckpointSettings) -> str:
-    """Return a tensor's name; one of a separate draft block becomes that of a last layer."""
+    """Rename a tensor of a separate draft block to that of a layer after the last; else keep it."""
     found = _SEPARATE.search(name) if s.mtp else None
     if found is None:
         return name
@@ -38,7 +38,7 @@ def renamed(name: str, s: CheckpointSettings) -> str:
 
 
 def count(names: Collection[str], s: CheckpointSettings) -> int:
-    """Count the draft blocks of which a checkpoint with these tensors has all."""
+    """Return the number of complete draft blocks in a checkpoint with these tensors."""
     if not drafts(s.architecture):
         return 0
     if any(name.endswith("mtp.fc.weight") for name in names):
@@ -54,7 +54,7 @@ def count(names: Collection[str], s: CheckpointSettings) -> int:
 
 
 def add(names: Collection[str], s: CheckpointSettings) -> None:
-    """Add the draft blocks to the settings and the metadata."""
+    """Add the number of draft blocks to the settings and the metadata."""
     s.mtp = count(names, s)
     if not s.mtp:
         return
@@ -67,14 +67,14 @@ def add(names: Collection[str], s: CheckpointSettings) -> None:
 
 
 def left_out(name: str, s: CheckpointSettings) -> bool:
-    """Return whether a tensor is of a block that is left out."""
+    """Return whether a tensor belongs to a draft block that is not converted."""
     if s.mtp and (found := _SEPARATE.search(name)):
         return found[3] not in _OUTSIDE and (found[1] is None or int(found[1]) >= s.mtp)
     return False
 
 
 def check_complete(have: set[str], s: CheckpointSettings) -> None:
-    """Refuse a checkpoint that has a draft block in part.
+    """Raise ModelError for a checkpoint with an incomplete draft block.
 
     Raises:
         ModelError: it names what is missing.

@@ -33,7 +33,7 @@ class Target(NamedTuple):
 
 
 def mappings(name: str, architecture: str) -> list[Target]:
-    """Return where a tensor goes; nothing if it is not needed.
+    """Return the targets of a checkpoint tensor; none if the file does not need it.
 
     Raises:
         UnsupportedModelError: the architecture has no place for it.

@@ -14,11 +14,11 @@ import numpy as np
 from .checkpoint_settings import CheckpointSettings
 
 Change = Callable[[np.ndarray], np.ndarray]
-"""Makes a tensor of the file from one of the checkpoint."""
+"""Function that converts a checkpoint's tensor to the file's."""
 
 
 def change_of(name: str, s: CheckpointSettings) -> Change | None:
-    """Return the change of the file's tensor `name`, if there is one."""
+    """Return the function that converts values for the file's tensor `name`; None to copy them."""
     part = name.split(".", 2)[-1]
     if part in ("shortconv.conv.weight", "ffn_gate_inp_shexp.weight"):
         return np.squeeze

@@ -35,7 +35,7 @@ _FFN = {"lfm2": _lfm2_ffn, "granitehybrid": _granite_ffn, "qwen35moe": _expert_f
 
 
 def ffn_of(architecture: str, c: dict[str, Any]) -> int:
-    """Return the width of the feed-forward halves, which some architectures specify differently."""
+    """Return the width of the feed-forward halves, from the architecture's own keys."""
     own = _FFN.get(architecture)
     return own(c) if own else whole(c, "intermediate_size")
 
@@ -95,7 +95,7 @@ _OLD_KINDS = {"mamba": "linear_attention", "attention": "full_attention"}
 
 
 def nemotron_blocks(c: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return a Nemotron H's architecture by its blocks, and its configuration with their kinds."""
+    """Return the architecture of a Nemotron H, dense or MoE, and its config with block kinds."""
     kinds = c.get("layers_block_type") or c.get("layer_types")
     kinds = kinds or [
         _NEMOTRON_KINDS.get(letter, letter) for letter in c["hybrid_override_pattern"]
@@ -177,4 +177,4 @@ ADD = {
     "nemotron_h": _add_nemotron,
     "nemotron_h_moe": _add_nemotron,
 }
-"""What only one architecture has, put into its settings."""
+"""Functions that add an architecture's own settings, by architecture."""

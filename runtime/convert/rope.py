@@ -33,7 +33,7 @@ def rope_settings(c: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def add_scaling(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """Add the keys that scale the rotary frequencies; refuse what GGUF has none for."""
+    """Add the metadata of RoPE scaling; refuse kinds of scaling that GGUF has no keys for."""
     a, rope, kind = s.architecture, s.rope, s.rope["rope_type"]
     key = f"{a}.rope.scaling.".__add__
     if kind in ("default", "llama3"):  # what llama3 does is in a tensor
@@ -98,7 +98,7 @@ def _add_magnitude(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def frequency_factors(s: CheckpointSettings) -> dict[str, np.ndarray]:
-    """Return the tensors of divisors of rotary frequencies: float32 [rotated / 2], by name."""
+    """Return the RoPE frequency factor tensors by name: divisors, float32 [rotated / 2]."""
     kind, half = s.rope["rope_type"], s.rotated // 2
     if kind == "proportional":
         rotated = int(half * float(s.rope.get("partial_rotary_factor", 1.0)))

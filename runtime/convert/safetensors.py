@@ -49,7 +49,7 @@ class Stored:
 
     @property
     def type(self) -> GGMLType:
-        """The GGUF type of the same numbers; UnsupportedModelError if there is none."""
+        """The GGUF type of the tensor's number format; UnsupportedModelError if there is none."""
         if self.scales is not None:
             return GGMLType.MXFP4
         if self.dtype not in _FLOATS:
@@ -60,7 +60,7 @@ class Stored:
 
 
 class Checkpoint:
-    """All tensors of a folder's safetensors files.
+    """A checkpoint: all tensors of a folder's safetensors files, mapped.
 
     Attributes:
         tensors: by name.
@@ -83,12 +83,12 @@ class Checkpoint:
             self._join(name)
 
     def array(self, name: str) -> np.ndarray:
-        """Return the values, a read-only view of the mapping; BF16 as raw bits in uint16."""
+        """Return a tensor's values, a read-only view of the mapping; BF16 as raw bits in uint16."""
         stored = self.tensors[name]
         return self._bytes(stored).view(_NUMPY[stored.type]).reshape(stored.shape)
 
     def blocks(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return MXFP4 weights as values [..., rows, 16 n] and exponents [..., rows, n]: uint8.
+        """Return an MXFP4 tensor as values [..., rows, 16 n] and exponents [..., rows, n]: uint8.
 
         Views on the mapping. A byte has two values, the first in its lower half.
         """
@@ -176,7 +176,7 @@ def _index_files(index: Path) -> dict[str, str]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file.
+    """Return the JSON object in a file.
 
     Raises:
         ModelError: it cannot be read, or is none.

@@ -25,9 +25,9 @@ _BPE = 2
 
 @dataclass(slots=True)
 class SentencePieceModel:
-    """Pieces in the order of their ids, with GGUF's type numbers.
+    """The vocabulary of a SentencePiece model: pieces by id, with GGUF's type numbers.
 
-    other_rules: by name, what is done to a text beside putting a space before it.
+    other_rules: by name, normalizations of a text other than a space put before it.
     """
 
     pieces: list[str]

@@ -1,4 +1,4 @@
-"""Checks of what a checkpoint's tokenizer does besides merging, which GGUF has no key for.
+"""Checks of the steps of a checkpoint's tokenizer, besides merging, that GGUF has no key for.
 
 What is not known to give the same ids is refused by name. Notes tell of what published tokenizers
 have and this engine leaves out: NFC, as llama.cpp does, and spaces that special tokens swallow

@@ -56,7 +56,7 @@ _PREFERRED = ("qwen2", "llama-bpe", "gpt-2", "smollm", "tekken", "gpt-4o", "qwen
 
 @dataclass(slots=True)
 class TokenizerData:
-    """The tokenizer data of the file.
+    """The tokenizer data of a GGUF file.
 
     Attributes:
         model: `tokenizer.ggml.model`; pre: `tokenizer.ggml.pre`.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Seen:
-    """The accumulated input of one product, or of several with the same input.
+    """The accumulated squares of the input of one matmul, or of several with the same input.
 
     Attributes:
         names: tensors that it is multiplied by; width: its columns; norm: weights that it is
@@ -67,7 +67,7 @@ class Seen:
         self.total_counts = np.zeros(len(self.counts))
 
     def drain(self, tokens: int) -> None:
-        """Add a pass of `tokens` tokens to the totals."""
+        """Add the sums of a pass of `tokens` tokens to the totals, and clear them."""
         squares = 1.0 if self.norm is None else self.norm[: self.width].astype(np.float64) ** 2
         self.total += self.sums[:, : self.width] * squares
         self.total_counts += tokens * self.each if self.each else self.counts
@@ -85,7 +85,7 @@ class _Input:
 
 
 class WatchingGraph(GraphBuilder):
-    """A pass that sums the squares of every product's input, except the output head's."""
+    """A graph builder that sums the squares of every matmul's input, except the output head's."""
 
     def __init__(self, *args, **named) -> None:
         super().__init__(*args, **named)
@@ -125,7 +125,7 @@ class WatchingGraph(GraphBuilder):
     def before_experts(
         self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
     ) -> None:
-        """Accumulate the input of each expert of `w`."""
+        """Add the op that accumulates the squared input of each expert of `w`."""
         x = self._inputs[id(w)]
         seen = self._see(w.sources, x.row, x.norm, w.experts, 0)
         args = [x.row.data, x.scales, seen.sums, seen.counts, units, w.units, *lists,
@@ -153,7 +153,7 @@ def _units(x: Activation) -> np.ndarray:
 
 @dataclass(slots=True)
 class Collected:
-    """Sums float64 [matrices, columns] and counts float64 [matrices] by tensor name."""
+    """The importance matrix: sums [matrices, columns] and counts [matrices], float64, by tensor."""
 
     sums: dict[str, np.ndarray]
     counts: dict[str, np.ndarray]
@@ -167,7 +167,7 @@ class Collected:
         return sum(int((self.counts[name] == 0).sum()) for name in names)
 
     def write(self, path: str | Path, dataset: str) -> None:
-        """Write the file atomically. dataset: the name of the text."""
+        """Write the importance matrix atomically; dataset: the name of the text."""
         nbytes = sum(4 * (values.size + len(values)) for values in self.sums.values())
         with whole_file(Path(path), nbytes) as unfinished, GGUFWriter(unfinished) as writer:
             writer.add("general.type", "imatrix")
@@ -192,9 +192,9 @@ def collect(
     max_chunks: int | None = None,
     on_chunk: Callable[[int, int], None] | None = None,
 ) -> Collected:
-    """Accumulate over the tokens `ids` of a text (`perplexity.text_ids`) in chunks of `size`.
+    """Collect the importance matrix over the tokens `ids` of a text, in chunks of `size`.
 
-    on_chunk: hears how many chunks of how many are done.
+    on_chunk: called with the number of chunks done, and of all.
 
     Raises:
         ModelError: the text is shorter than a chunk, or made numbers that are not finite.

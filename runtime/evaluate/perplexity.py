@@ -68,7 +68,7 @@ class Divergence:
     values: list[np.ndarray] = field(default_factory=list)
 
     def add(self, base: np.ndarray, model: np.ndarray, targets: np.ndarray) -> None:
-        """Add log-probabilities of both, float64 [n, n_vocab], and the next tokens."""
+        """Add log-probabilities of base and model, float64 [n, n_vocab], and the next tokens."""
         kl = np.maximum((np.exp(base) * (base - model)).sum(1), 0.0)
         self.kl.add(kl)
         self.values.append(kl)
@@ -76,7 +76,7 @@ class Divergence:
         self.base.add(-base[np.arange(len(targets)), targets])
 
     def quantile(self, share: float) -> float:
-        """Return the divergence that `share` of the tokens stay below."""
+        """Return the quantile `share` of the per-token divergences."""
         return float(np.quantile(np.concatenate(self.values), share))
 
 
@@ -130,10 +130,10 @@ def perplexity(
     max_chunks: int | None = None,
     on_chunk: Callable[[Perplexity], None] | None = None,
 ) -> Perplexity:
-    """Score the tokens `ids` of a text (`text_ids`) in chunks of `size`, at most `most` of them.
+    """Compute the perplexity of the tokens `ids` in at most `max_chunks` chunks of `size` tokens.
 
-    base: another model of the same vocabulary, to measure the divergence from; on_chunk: hears the
-    estimate so far after each chunk.
+    base: another model of the same vocabulary, to measure the divergence from; on_chunk: called
+    with the estimate so far after each chunk.
 
     Raises:
         ModelError: the text is shorter than a chunk, or the vocabularies differ.

@@ -67,7 +67,7 @@ class GGUFFile(ProcessBound, Closing):
 
     @classmethod
     def open_one(cls, path: str | Path) -> GGUFFile:
-        """Map the file at `path` alone, whatever it is a part of, and check its header.
+        """Map the file at `path` alone, even if it is a part of a split model; check its header.
 
         Raises GGUFError when the file is damaged and ModelError when it cannot be opened.
         """
@@ -152,7 +152,7 @@ class GGUFFile(ProcessBound, Closing):
         return self._typed(key, (str,), "a string", default)
 
     def boolean(self, key: str, default: bool | None = None) -> bool:
-        """Return the truth value at `key`; `default` if the key is missing."""
+        """Return the boolean at `key`; `default` if the key is missing."""
         return self._typed(key, (bool,), "a boolean", default)
 
     def _typed(
@@ -213,7 +213,7 @@ class GGUFFile(ProcessBound, Closing):
         return self._types[key], self._mapping[self._offsets[key] : self._ends[key]]
 
     def refuse(self, key: str, message: str) -> NoReturn:
-        """Raise the GGUFError that says what is wrong with the value at `key`, and where it is."""
+        """Raise a GGUFError with `message` on the value at `key`, and its byte offset."""
         field, offset = f"metadata {shown(key)}", self._offsets.get(key)
         raise GGUFError(message, path=self.path, field=field, offset=offset)
 
@@ -240,5 +240,5 @@ class GGUFFile(ProcessBound, Closing):
         raise GGUFError(message, path=self.path_of(name), field=field, offset=offset)
 
     def path_of(self, name: str) -> Path:
-        """Return the file that has tensor `name`, or would have it."""
+        """Return the path of the file that has tensor `name`, or would have it."""
         return self.path

@@ -1,4 +1,4 @@
-"""A cache of SHA-256 of model files: one of many gigabytes takes many seconds.
+"""A cache of the SHA-256 of model files: hashing gigabytes takes seconds.
 
 All of this is about an open file, never about a path: another file may be there a moment later.
 A digest holds for a device, inode, size, time of change and time of status change. The last one
@@ -70,8 +70,7 @@ def remember(status: os.stat_result, digest: str) -> None:
 
 
 def touch(path: Path) -> None:
-    """Set the access time of the file at `path` to now, which file systems often do not do; its
-    digest stays cached.
+    """Set a file's access time to now, which file systems often do not do; keep its cached digest.
 
     Raises:
         OSError: it cannot be opened, or belongs to someone else.

@@ -93,7 +93,7 @@ class HeaderReader:
         self.tensors: dict[str, TensorInfo] = {}
 
     def read(self) -> None:
-        """Read everything. Raises GGUFError at the first fault."""
+        """Read and check the whole header; raise GGUFError at the first fault."""
         self._read_magic()
         at = self._pos
         n_tensors = self._count("tensor count", MAX_TENSORS)

@@ -1,6 +1,6 @@
 """A mapped file, held open to detect changes.
 
-Who maps a file trusts everybody who can write to it: if it shrinks, a lost page reads as zeros
+A mapping trusts every writer of its file: if it shrinks, a lost page reads as zeros
 where the mapping is guarded (`jit/sigbus.py`), else touching it ends the process with SIGBUS; if it
 is written to, other bytes are read than were checked. A file that is renamed, replaced under its
 name or removed does no harm: mapping and descriptor are of the one that was opened, and what
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MappedFileGuard:
-    """Detects whether a file was cut, grown or written to since it was mapped.
+    """A guard that detects whether a file was cut, grown or written to since it was mapped.
 
     Attributes:
         path: the name that it had.

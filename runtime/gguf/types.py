@@ -23,7 +23,7 @@ MAX_DIMS = 4
 
 
 class GGMLType(IntEnum):
-    """The storage of weights: blocks of `block_size` weights that take `type_size` bytes."""
+    """The storage type of a tensor: blocks of `block_size` weights in `type_size` bytes."""
 
     block_size: int
     type_size: int
@@ -76,7 +76,7 @@ class GGMLType(IntEnum):
 
 
 def parts_of(name: str) -> int:
-    """Return how many matrices the tensor `name` holds side by side; a block is of one only.
+    """Return how many matrices the tensor `name` holds side by side; no block spans two of them.
 
     `nextn.eh_proj` has one for the embedding and one for the hidden state: `runtime/models/mtp.py`.
     """

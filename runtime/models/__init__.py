@@ -40,21 +40,21 @@ ARCHITECTURES = {
     "laguna": "Laguna",
     "deepseek2": "DeepSeek2",
 }
-"""The class of each, in the module of its name: only that of the model at hand is imported."""
+"""Class by architecture; the module named after an architecture is imported when it is used."""
 
 _DRAFTS = (
     "holds no model but one that drafts for another, with its keys and hidden states, which is not "
     "supported; load that other model itself: it drafts from its context"
 )
 REFUSED: dict[str, str] = dict.fromkeys(("gemma4-assistant", "eagle3", "dflash"), _DRAFTS)
-"""Architectures that are known and not supported: why, and what to do instead."""
+"""Known architectures that are not supported: why, and what to do instead."""
 
 
 def architecture_of(gguf: GGUFFile) -> str:
-    """Return the architecture of a file, if it can be run.
+    """Return the architecture of a file; raise an error if it cannot run.
 
     Raises:
-        UnsupportedModelError: it cannot, and which can.
+        UnsupportedModelError: it cannot; the message names those that can.
     """
     name = gguf.string("general.architecture")
     kind = gguf.string("general.type", "model")
@@ -77,7 +77,7 @@ def why_unsupported(name: str) -> str | None:
 
 
 def drafts(architecture: str) -> bool:
-    """Return whether draft layers (`mtp.py`) of such models are supported."""
+    """Return whether an architecture's draft layers (`mtp.py`) are supported."""
     return architecture in ARCHITECTURES and class_of(architecture).drafts_from is not None
 
 

@@ -27,7 +27,7 @@ class Part:
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
-        """Its matrices and those of its parts, in the order of the fields."""
+        """The part's matrices, nested parts included, in the order of the fields."""
         values = [getattr(self, one.name) for one in fields(self)]  # pyright: ignore[reportArgumentType]
         return tuple(_matrices_of(values))
 
@@ -43,18 +43,18 @@ def _matrices_of(values: Iterable[object]) -> Iterator[Matrix]:
 
 
 class Half(Part):
-    """A half of a layer: its weights and equations."""
+    """A half of a layer, token mixer or feed-forward: its weights and equations."""
 
     __slots__ = ()
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
-        """Add its output to x."""
+        """Build the ops of the half, which add its output to x."""
         raise NotImplementedError
 
 
 @dataclass(slots=True)
 class Recurrence(Half):
-    """A first half whose past is a state instead of keys and values; subclasses say its equations.
+    """A token mixer with a recurrent state instead of keys and values; subclasses add equations.
 
     Attributes:
         kind: what it is called.
@@ -74,23 +74,23 @@ class Recurrence(Half):
 
     @property
     def state_floats(self) -> int:
-        """Float32 values of a sequence's state."""
+        """Size of a sequence's state in float32 values, convolution included."""
         return self.conv.state_floats + self.own_floats
 
     @property
     def state_flops(self) -> int:
-        """Operations of a token with the state."""
+        """Floating-point operations per token on the state."""
         return self.work * self.own_floats + 2 * self.conv.weight.size
 
     @property
     def own_floats(self) -> int:
-        """Values of the state of a recurrence behind the convolution."""
+        """Size of the recurrence's own state in float32 values, without the convolution's."""
         return 0
 
 
 @dataclass(slots=True)
 class Attention(Half):
-    """The first half of most layers.
+    """Attention, the token mixer of most layers.
 
     Attributes:
         norm: weights of the norm of x; None: it takes x as it is.
@@ -165,7 +165,7 @@ class Attention(Half):
 
 @dataclass(slots=True)
 class GatedFFN(Half):
-    """The dense one: W_down (gate(W_gate h) * W_up h), where gate is silu or gelu.
+    """The dense gated feed-forward: W_down (gate(W_gate h) * W_up h), gate: silu or gelu.
 
     scale: what x is multiplied by at its end, where it has a `post_norm`.
     """
@@ -178,7 +178,7 @@ class GatedFFN(Half):
     scale: float = 1.0
 
     def inner(self, g: GraphBuilder, x: Activation, eps: float) -> QuantizedActivation:
-        """Return the input of W_down."""
+        """Build the ops up to the input of W_down, and return it."""
         h = enter(g, x, self.norm, eps, [self.gate_up], "ffn_norm")
         multiply = g.silu_mul if self.gate == "silu" else g.gelu_mul
         return g.quantize(multiply(self.gate_up, h, "ffn_gate_up"), [self.down], "ffn_ready")
@@ -214,7 +214,7 @@ def enter(
     into: list[Matrix] | tuple[Matrix, ...],
     name: str,
 ) -> QuantizedActivation:
-    """Compute norm(x) for a half, or x."""
+    """Build a half's input, norm(x) or, without a norm, x, quantized for the matrices `into`."""
     return g.quantize(x, into, name) if norm is None else g.norm(x, norm, eps, into, name)
 
 
@@ -229,7 +229,7 @@ def leave(
     norm_name: str,
     scale: float = 1.0,
 ) -> None:
-    """Add x += w y, or the norm of that; then multiply x by `scale`."""
+    """Build the output of a half: x += w y; or, given a norm, x = scale (x + norm(w y))."""
     if norm is None:
         g.add_matmul(x, w, y, name)
     else:

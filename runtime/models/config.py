@@ -14,7 +14,7 @@ from ..gguf.file import GGUFFile
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Shape of a model, from the file's metadata.
+    """The sizes of a model, from the file's metadata.
 
     Attributes:
         layers: without those that only draft (`nextn_predict_layers`).
@@ -44,7 +44,7 @@ class Config:
 
     @property
     def cached(self) -> list[HeadShape | None]:
-        """For each layer, the heads whose keys and values it caches; None: it caches none."""
+        """For each layer, the shape of the KV heads that it caches; None: it caches none."""
         own = enumerate(self.sources)
         return [self.shapes[n] if source == n else None for n, source in own]
 
@@ -83,7 +83,7 @@ FEATURES: dict[str, tuple[str, tuple[object, ...]]] = {
 
 
 def refuse_features(gguf: GGUFFile, architecture: str, understood: Collection[str]) -> None:
-    """Refuse a file whose metadata require one of `FEATURES` that is not `understood`.
+    """Raise UnsupportedModelError if metadata require one of `FEATURES` that is not `understood`.
 
     Raises:
         UnsupportedModelError: it names the key.
@@ -141,7 +141,7 @@ def per_layer(
 def read_heads(
     gguf: GGUFFile, a: str, heads: int, kv_heads: int, usual: int, suffix: str = ""
 ) -> HeadShape:
-    """Return the shape of so many heads, by the metadata's sizes or of `usual` dims.
+    """Return the shape of query and KV heads, of the metadata's head size, else of `usual` dims.
 
     suffix: of the keys of the sizes, for layers that have others.
     """
@@ -179,7 +179,7 @@ def read_recurrence(gguf: GGUFFile, a: str) -> tuple[int, int, int, int]:
 
 
 def refuse_odd_heads(gguf: GGUFFile, a: str, first: int, second: int) -> None:
-    """Refuse a recurrence whose heads have sizes that no kernel is for: UnsupportedModelError."""
+    """Raise UnsupportedModelError if no kernel supports the sizes of a recurrence's heads."""
     if first % 16 or second % 16:
         why = f"makes heads of {first} by {second}: both must be multiples of 16"
         gguf.unsupported(f"{a}.ssm.inner_size", why)
@@ -188,7 +188,7 @@ def refuse_odd_heads(gguf: GGUFFile, a: str, first: int, second: int) -> None:
 def windowed_layers(
     gguf: GGUFFile, a: str, layers: int, period: int, whole: int = -1
 ) -> list[bool]:
-    """Return which layers have a window: all but one of `period`, unless a key gives them.
+    """Return which layers have a sliding window: all but one in `period`, unless a key lists them.
 
     whole: which one, counted from the first of them, or from the last.
     """

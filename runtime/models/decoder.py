@@ -3,7 +3,7 @@
 x = x + W_o attend(W_q h, W_k h, W_v h),   h = rmsnorm(x)
 x = x + W_down (silu(W_gate h) * W_up h),  h = rmsnorm(x)
 
-An architecture is a subclass that says in what it differs.
+An architecture is a subclass that overrides what differs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GLOBAL, LOCAL = range(2)  # numbers of the rotations, where layers with a window
 
 
 class Decoder:
-    """One model: requests its weights, and builds its pass.
+    """The base class of models: requests the weights, and builds a pass as a graph.
 
     Attributes:
         architecture: as `general.architecture` names it.
@@ -110,7 +110,7 @@ class Decoder:
         return read_config(self.gguf, self.architecture)
 
     def read_rotations(self) -> list[Rotation]:
-        """Return the rotations; `rule` refers to one by index."""
+        """Return the model's kinds of rotation (RoPE); `rule` refers to one by index."""
         gguf, a, head_dim = self.gguf, self.architecture, self.config.heads.head_dim
         found = [read_rotation(gguf, self.weights, a, head_dim, whole_pairs=self.yarn_pairs)]
         if self.near_base is not None:
@@ -122,7 +122,7 @@ class Decoder:
         """Read the scales of activations, if there are any."""
 
     def rule(self, layer: int) -> AttentionSpec:
-        """Return how layer `layer` attends."""
+        """Return a layer's attention spec: scale, rotation, window, heads and KV source."""
         heads, source = self.config.shapes[layer], self.config.sources[layer]
         assert heads is not None, f"layer {layer} has no attention"
         key = f"{self.architecture}.attention.sliding_window"
@@ -140,7 +140,7 @@ class Decoder:
 
     @cached_property
     def slides(self) -> list[bool]:
-        """Whether each layer has a window, for models with windows."""
+        """Whether each layer has a sliding window, for models with windows."""
         layers = self.config.layers
         if not self.period:
             return [self.windowed] * layers
@@ -151,15 +151,15 @@ class Decoder:
         return self.load_gated(name, self.config.ffns[layer])
 
     def load_recurrence(self, name: Name, layer: int) -> Recurrence | None:
-        """Request the first half of a layer that has no heads, if it has one."""
+        """Request the recurrent first half of a layer without heads; None if it has none."""
         return None
 
     def load_last(self, name: Name, layer: int) -> Half | None:
-        """Request a third part of a layer, if it has one."""
+        """Request the third part of a layer; None if it has none."""
         return None
 
     def gate_and_up(self, name: Name, rows: int) -> Matrix:
-        """Request the matrices of a dense feed-forward half that read its input."""
+        """Request the gate and up matrices of a dense feed-forward half, as one."""
         gate, up = (name(f"ffn_{part}.weight") for part in ("gate", "up"))
         return self.weights.gate_up(gate, up, rows, self.config.width)
 
@@ -168,14 +168,14 @@ class Decoder:
         return [rotation.tables(positions) for rotation in self.rotations]
 
     def block(self, g: GraphBuilder, x: Activation, w: Block) -> None:
-        """Build one layer."""
+        """Build the ops of one layer."""
         for half in w.halves:
             half.add(g, x, self.eps)
 
     # --- what they share
 
     def load_attention(self, name: Name, layer: int) -> Half:
-        """Request the first half of a layer."""
+        """Request the attention weights of a layer."""
         c, w, has, rule = self.config, self.weights, self.gguf.tensors, self.rule(layer)
         h = rule.heads or c.heads
         rows, kv_rows = h.heads * h.head_dim, h.kv_heads * h.head_dim
@@ -224,7 +224,7 @@ class Decoder:
         return False
 
     def load_gated(self, name: Name, rows: int) -> GatedFFN:
-        """Request a dense feed-forward half."""
+        """Request the weights of a dense feed-forward half."""
         return GatedFFN(
             norm=self.norm_weight(name(self.ffn_norm)) if self.pre_norm else None,
             gate_up=self.gate_and_up(name, rows),
@@ -234,11 +234,11 @@ class Decoder:
         )
 
     def norm_weight(self, name: str) -> np.ndarray:
-        """Return the weights of a norm of x."""
+        """Request the weights of a norm over the model's width."""
         return self.weights.vector(name, self.config.width, padded(self.config.width))
 
     def embed(self, g: GraphBuilder) -> Activation:
-        """Return x of the pass's tokens."""
+        """Build the embedding of a pass's tokens; return x."""
         c, form = self.config, self.embedding_format
         # Where nothing but norms is added to x, each thread can do that for itself.
         return g.embedding(
@@ -263,7 +263,7 @@ class Decoder:
 
     @property
     def windows(self) -> list[int]:
-        """For each layer, how many positions a token attends to; 0: all."""
+        """The window of each layer: how many positions a token attends to; 0: all."""
         return [w.window for w in self.blocks]
 
     @property
@@ -277,7 +277,7 @@ class Decoder:
 
     @property
     def recurrent(self) -> dict[int, Recurrence]:
-        """The layers that have a state in place of keys and values, by number."""
+        """The layers with a recurrent state in place of keys and values, by number."""
         mixers = ((n, w.mixer) for n, w in enumerate(self.blocks))
         return {n: mixer for n, mixer in mixers if isinstance(mixer, Recurrence)}
 
@@ -288,7 +288,7 @@ class Decoder:
 
     @property
     def states(self) -> list[tuple[int, int]]:
-        """Layers that have a part of a sequence's state, and its float32 values."""
+        """The layers that have a part of a sequence's state, each with its size in floats."""
         found = [(n, part.state_floats) for n, part in self.recurrent.items()]
         if found and self.mtp:
             found.append((self.mtp.layer, state_floats(self.mtp.width)))

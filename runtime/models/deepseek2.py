@@ -5,8 +5,8 @@ scores of head i: ((W_kb,i^T q_n,i) c + rope(q_r,i) k_r) / sqrt(dims of q),  o_i
 x = x + W_o o,                                                 h = rmsnorm(x)
 x = x + sum over T of w_e f_e(h) + shared(h),                  h = rmsnorm(x)
 
-Keys and values are never made: a head's query is turned to the latent instead, and what it gets
-from there is turned to its values. So there is one key for all heads, r + rotated dims wide.
+Keys and values are never made: a head's query is projected to the latent instead, and its output
+from there to values. So there is one key for all heads, r + rotated dims wide.
 The norms of the latents have an eps of their own, as in the models' code; llama.cpp takes that of
 the others. Pairs that are rotated lie side by side.
 """
@@ -34,7 +34,7 @@ GLM_FLASH_VOCAB = 154_880  # some of its files do not say how experts are chosen
 
 @dataclass(slots=True)
 class LatentAttention(Half):
-    """The first half of a layer; q_a and its norm may be missing.
+    """Multi-head latent attention (MLA), a layer's first half; q_a and its norm may be missing.
 
     Attributes:
         q_dims: of a head's query, those that are rotated among them; nope: those that are not.
@@ -91,7 +91,7 @@ class DeepSeek2(Mixture):
     drafts_from = "plain"
 
     def head_shape(self) -> HeadShape:
-        """Return one key for all heads; its first dims are the value."""
+        """Return the shape of MLA's heads: one latent key for all; its first dims are the value."""
         gguf, a = self.gguf, "deepseek2.attention."
         self.rotated = gguf.integer("deepseek2.rope.dimension_count", low=32, high=256)
         self.rank = gguf.integer(f"{a}kv_lora_rank", low=32, high=1024)

@@ -39,12 +39,12 @@ KEYS = frozenset(
 """Keys of `config.FEATURES` that a mixture honors."""
 
 GATINGS: dict[int, Gating] = {1: "softmax", 2: "sigmoid", 3: "softmax"}
-"""By number; 3: softmax over what was chosen, which is softmax over all, normalized."""
+"""Gating functions by number; 3: softmax over the chosen, equal to softmax over all, normalized."""
 
 
 @dataclass(slots=True)
 class Shared(Part):
-    """Shared experts, as one; gate: matrix [1, width], if their weight varies."""
+    """Shared experts, merged into one; gate: matrix [1, width], if their weight varies."""
 
     gate_up: Matrix
     down: Matrix
@@ -53,7 +53,7 @@ class Shared(Part):
 
 @dataclass(slots=True)
 class Experts(Half):
-    """One layer's experts; gate_up and down hold all of them. corrections: c, if there is one."""
+    """A layer's mixture of experts; gate_up and down hold all; corrections: c, if present."""
 
     norm: np.ndarray
     router: Matrix
@@ -90,16 +90,16 @@ class Experts(Half):
                 experts.add_gated(g, x, out, score, "shared")
 
     def inner(self, g: GraphBuilder, h: QuantizedActivation, to: Routing) -> Activation:
-        """Return the inputs of W_down,e."""
+        """Build the experts up to the inputs of W_down,e, and return these."""
         return experts.gated(g, self.gate_up, h, to, "silu", "ffn_gate_up")
 
     def shared_inner(self, g: GraphBuilder, w: Matrix, h: QuantizedActivation) -> Activation:
-        """Return the input of the shared experts' W_down."""
+        """Build the shared experts up to the input of W_down, and return it."""
         return g.silu_mul(w, h, "shared_gate_up")
 
 
 def read_routing(gguf: GGUFFile, a: str, used: int, gating: int, norm: bool) -> RoutingSpec:
-    """Read how experts are chosen; gating and norm: defaults of files that do not specify them.
+    """Read how tokens are routed to experts; gating and norm: defaults where no key gives them.
 
     Raises:
         GGUFError: a key cannot be right.
@@ -133,8 +133,8 @@ class Mixture(Decoder):
     """The base of architectures with experts.
 
     Attributes:
-        gating, normalized: how their experts are chosen where no key says it.
-        how: how they are.
+        gating, normalized: the routing where no key gives it.
+        how: the routing of this model.
     """
 
     understands = KEYS
@@ -142,7 +142,7 @@ class Mixture(Decoder):
     normalized = True
 
     def read_config(self) -> Config:
-        """Add the number of experts, how many a token uses, and their width."""
+        """Read the configuration, with number and width of experts and how many a token uses."""
         a, gguf = self.architecture, self.gguf
         plain = read_config(gguf, a, self.head_shape())
         count = gguf.integer(f"{a}.expert_count", low=1, high=4096)
@@ -155,7 +155,7 @@ class Mixture(Decoder):
         return replace(plain, ffns=ffns, experts=count, experts_used=used, dense=dense)
 
     def head_shape(self) -> HeadShape | None:
-        """Return the shape of all layers' heads, where the usual keys do not give it."""
+        """Return the head shape of all layers if the usual keys do not give it, else None."""
         return None
 
     def load_ffn(self, name: Name, layer: int) -> Half:
@@ -174,7 +174,7 @@ class Mixture(Decoder):
         )
 
     def load_corrections(self, name: Name) -> np.ndarray | None:
-        """Return c, if the file has it: float32 [padded(experts)]."""
+        """Request the router's selection bias c, if the file has it: float32 [padded(experts)]."""
         n, tensor = self.config.experts, name("exp_probs_b.bias")
         return self.weights.vector(tensor, n, padded(n)) if tensor in self.gguf.tensors else None
 

@@ -47,7 +47,7 @@ class Gemma4(Gemma3):
     }
 
     def read_config(self) -> Config:
-        """Add the narrower heads of windowed layers, the layers that share keys, and experts."""
+        """Read the configuration: narrower heads of windowed layers, shared keys, and experts."""
         gguf, plain = self.gguf, read_config(self.gguf, "gemma4")
         slides = windowed_layers(gguf, "gemma4", plain.layers, self.period)
         usual = plain.heads.head_dim

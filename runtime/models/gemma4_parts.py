@@ -26,7 +26,7 @@ PER_LAYER = "per_layer"  # the buffer of what all layers add of a token's own
 
 @dataclass(slots=True)
 class PerLayer(Half):
-    """The contribution of a layer's own token embedding.
+    """A layer's third part: it adds the gated per-layer embedding of the token.
 
     Attributes:
         number, layers: which part of `PER_LAYER` it takes, and of how many.
@@ -87,7 +87,7 @@ class GemmaExperts(Half):
 
 
 def load_experts(model: Decoder, name: Name, dense: GatedFFN) -> GemmaExperts:
-    """Request a layer's experts, which run parallel to `dense`."""
+    """Request a layer's experts, which run in parallel with `dense`."""
     c, w, gguf = model.config, model.weights, model.gguf
     ffn = gguf.integer("gemma4.expert_feed_forward_length", low=1, high=1 << 22)
     gate_up, gate, up = (name(f"ffn_{part}_exps.weight") for part in ("gate_up", "gate", "up"))
@@ -110,7 +110,7 @@ def load_experts(model: Decoder, name: Name, dense: GatedFFN) -> GemmaExperts:
 
 
 def load_per_layer(model: Decoder, name: Name, layer: int, own: int) -> PerLayer:
-    """Request the layer's weights for its `own` values of a token."""
+    """Request a layer's weights for its per-layer embedding of `own` values a token."""
     c, w = model.config, model.weights
     return PerLayer(
         layer,
@@ -123,6 +123,6 @@ def load_per_layer(model: Decoder, name: Name, layer: int, own: int) -> PerLayer
 
 
 def layer_scale(model: Decoder, name: Name) -> float:
-    """Return what x is multiplied by at the end of a layer."""
+    """Return the factor of x at the end of a layer; 1 if the file has none."""
     tensor = name("layer_output_scale.weight")
     return float(model.weights.vector(tensor, 1)[0]) if tensor in model.gguf.tensors else 1.0

@@ -29,7 +29,7 @@ ALPHA, LIMIT = 1.702, 7.0
 
 @dataclass(slots=True)
 class BoundedExperts(Half):
-    """One layer's experts; biases: of the router, float32 [experts], of the others a row each."""
+    """A layer's clamped experts; router_bias: float32 [experts]; biases: a row per expert."""
 
     norm: np.ndarray
     router: Matrix

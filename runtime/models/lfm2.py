@@ -21,7 +21,7 @@ from .decoder import Decoder, Name
 
 @dataclass(slots=True)
 class GatedConv(Recurrence):
-    """The first half of a layer with a convolution."""
+    """The gated short convolution, the first half of a layer without attention."""
 
     kind: ClassVar[str] = "gated short convolution"
 

@@ -1,4 +1,4 @@
-"""The first half of a layer with Mamba-2, and where files have its parts.
+"""Mamba-2 as the first half of a layer, and the names of its tensors in files.
 
 x = x + W_out mamba(conv(x B C), z, dt),  z x B C dt = W_in h,  h = rmsnorm(x)
 
@@ -20,7 +20,7 @@ from .decoder import Decoder, Name
 
 @dataclass(slots=True)
 class MambaHalf(Recurrence):
-    """The first half of a layer with Mamba-2.
+    """Mamba-2, the first half of a layer without attention.
 
     Attributes:
         into: the matrix of z, x, B, C and dt, one after the other.

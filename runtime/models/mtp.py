@@ -41,17 +41,17 @@ class Appends(Protocol):
 
     @property
     def appending(self) -> tuple[Matrix, ...]:
-        """The matrices that this needs."""
+        """The matrices that `append` reads."""
         ...
 
     def append(self, g: GraphBuilder, x: Activation, eps: float) -> None:
-        """Append keys and values of x's rows."""
+        """Build the ops that append keys and values of x's rows to the KV cache."""
         ...
 
 
 @dataclass(slots=True)
 class MTP:
-    """Weights of the layer, and the passes built from it.
+    """The MTP draft layer: its weights, and the passes built from them.
 
     Attributes:
         layer: its number, behind those of the model.
@@ -95,7 +95,7 @@ class MTP:
         return self.from_embedding, self.from_hidden, *self.block.matrices, self.output
 
     def fill(self, g: GraphBuilder, x: Activation) -> None:
-        """Append to the layer's cache what follows from x, the last layer's rows of a pass.
+        """Build the ops that append keys and values to the layer's cache, from the pass's last x.
 
         h of the position before a pass is in the sequence's state, or in its pages where it has no
         state.
@@ -116,7 +116,7 @@ class MTP:
             self.block.mixer.append(g, self._enter(g, previous), self.eps)
 
     def draft(self, g: GraphBuilder, hidden: np.ndarray, out: np.ndarray) -> Activation:
-        """Build a pass of one row with h in `hidden`, float32 [1, padded width]; return its h'."""
+        """Build a draft pass of one row from h, float32 [1, padded width]; return its h'."""
         with g.layer(self.layer):
             x = self._enter(g, Activation(hidden, self.width))
             for half in self.block.halves:
@@ -145,5 +145,5 @@ def _before(width: int) -> ShortConv:
 
 
 def state_floats(width: int) -> int:
-    """Return the number of state values for the last row's h."""
+    """Return the size of the state for the last row's h, in float32 values."""
     return _before(width).state_floats

@@ -11,7 +11,7 @@ from .mtp import MTP, Appends
 
 
 def has_mtp(gguf: GGUFFile, architecture: str) -> bool:
-    """Return whether a file has a draft layer: many only declare one in their metadata."""
+    """Return whether a file has a draft layer's tensors: many only declare one in metadata."""
     return _number(gguf, architecture) is not None
 
 

@@ -25,7 +25,7 @@ from .rotary import Rotation, frequencies
 
 @dataclass(slots=True)
 class SquaredFFN(Half):
-    """W_down relu(W_up h)^2."""
+    """A feed-forward half with squared ReLU: W_down relu(W_up h)^2."""
 
     norm: np.ndarray
     up: Matrix
@@ -44,7 +44,7 @@ class NemotronH(Decoder):
     architecture = "nemotron_h"
 
     def read_rotations(self) -> list[Rotation]:
-        """Return unused rotations: `rope.dimension_count` (84 of 128 in files) has no effect."""
+        """Return a placeholder rotation: no layer rotates, whatever `rope.dimension_count` is."""
         return [Rotation(frequencies(self.config.heads.head_dim, 10000.0))]
 
     def rule(self, layer: int) -> AttentionSpec:

@@ -21,7 +21,7 @@ from .nemotron_h import NemotronH
 
 
 class SquaredExperts(Experts):
-    """Squared-ReLU experts; where others have gate and up, there is only up."""
+    """Experts with squared ReLU: W_up alone in place of gate and up."""
 
     def inner(self, g: GraphBuilder, h: QuantizedActivation, to: experts.Routing) -> Activation:
         return experts.squared(g, self.gate_up, h, to, "ffn_up")
@@ -40,7 +40,7 @@ class NemotronHMoE(NemotronH, Mixture):
     gating = 2
 
     def read_config(self) -> Config:
-        """Add experts, in the blocks that have a feed-forward width."""
+        """Read the configuration, with experts in the blocks that have a feed-forward width."""
         plain, sparse = read_config(self.gguf, self.architecture), super().read_config()
         pairs = zip(plain.ffns, sparse.ffns, strict=True)
         ffns = tuple(width if has else 0 for has, width in pairs)

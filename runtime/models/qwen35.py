@@ -24,7 +24,7 @@ from .decoder import Decoder, Name
 
 @dataclass(slots=True)
 class LinearAttention(Recurrence):
-    """The first half of a layer with a state.
+    """Linear attention by the gated delta rule, the first half of a layer.
 
     into: matrices of q k v, z, alpha and beta; or, last, one of both where they are `paired`.
     """
@@ -52,7 +52,7 @@ class Qwen35(Decoder):
     """The architecture `qwen35`.
 
     Attributes:
-        gates: matrices of alpha and beta, with so many rows of each value head.
+        gates: matrices of alpha and beta, and the number of their rows for each value head.
     """
 
     architecture = "qwen35"
@@ -64,13 +64,13 @@ class Qwen35(Decoder):
     gates: ClassVar[dict[str, int]] = {"ssm_alpha": 1, "ssm_beta": 1}
 
     def read_config(self) -> Config:
-        """Set the heads of layers with a state to none."""
+        """Read the configuration; layers with a recurrent state have no head shape."""
         c = super().read_config()
         shapes = (None if self.is_recurrent(n, c.layers) else h for n, h in enumerate(c.shapes))
         return replace(c, shapes=tuple(shapes))
 
     def is_recurrent(self, layer: int, layers: int) -> bool:
-        """Return whether a layer has a state and not keys and values."""
+        """Return whether a layer has a recurrent state instead of keys and values."""
         a = self.architecture
         given = self.gguf.numbers(f"{a}.attention.recurrent_layers", layers)
         if given is not None:

@@ -26,7 +26,7 @@ SCALINGS = ("none", "linear", "yarn", "longrope")
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """One kind of rotation: an angle for each pair, and a factor of cos and sin."""
+    """A kind of rotation (RoPE): the angle of each pair, and a factor of cos and sin."""
 
     frequencies: np.ndarray
     magnitude: float = 1.0
@@ -41,7 +41,7 @@ class Rotation:
 
 
 def rotated_dims(gguf: GGUFFile, a: str, head_dim: int, suffix: str = "") -> int:
-    """Return the rotated dims of a head; suffix: of the key of layers that have their own."""
+    """Return the number of rotated dims of a head; suffix: of the key of layers with their own."""
     key, usual = f"{a}.rope.dimension_count{suffix}", head_dim
     if suffix:
         usual = min(head_dim, gguf.integer(f"{a}.rope.dimension_count", head_dim, low=8))
@@ -56,7 +56,7 @@ def rotated_dims(gguf: GGUFFile, a: str, head_dim: int, suffix: str = "") -> int
 def plain_rotation(
     gguf: GGUFFile, a: str, head_dim: int, base: float, suffix: str = ""
 ) -> Rotation:
-    """Return the rotation by the metadata's base, or `base`; not scaled."""
+    """Return the unscaled rotation with the metadata's base, or else `base`."""
     key = f"{a}.rope.freq_base{suffix}"
     base = gguf.number(key, base)
     if not base > 1.0:
@@ -100,7 +100,7 @@ def read_rotation(
 def long_and_short(
     gguf: GGUFFile, weights: WeightLoader, a: str, rotation: Rotation
 ) -> tuple[Rotation, Rotation]:
-    """Return the rotations for contexts beyond the original one and within it."""
+    """Return two rotations: for contexts longer than the original one, and for shorter ones."""
     magnitude = gguf.number(f"{a}.rope.scaling.attn_factor", 1.0)
     plain = Rotation(rotation.frequencies, magnitude)
     names = [f"rope_factors_{which}.weight" for which in ("long", "short")]

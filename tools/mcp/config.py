@@ -27,7 +27,7 @@ CALL_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """The configuration of one server.
+    """The configuration of one MCP server.
 
     Attributes:
         command: the program, started without a shell.
@@ -49,7 +49,7 @@ class ServerConfig:
 
 
 def read_config(path: str | Path) -> list[ServerConfig]:
-    """Read the enabled servers of a file, in its order.
+    """Read the configurations of a file's enabled MCP servers, in its order.
 
     ``${NAME}`` in arguments and variables is replaced by an environment variable, so that keys
     need not be in the file.

@@ -108,7 +108,7 @@ class McpServers(ProcessBound, Closing, ToolGroup):
             raise
 
     def close(self) -> None:
-        """Stop the servers."""
+        """Stop the server processes."""
         self._close()
         atexit.unregister(self._close)
 

@@ -30,7 +30,7 @@ _ID = re.compile(r'"id"\s*:\s*"?([0-9]+)')
 
 
 class ServerProcess:
-    """A running server.
+    """A running MCP server: its process, pipes and last stderr lines.
 
     Attributes:
         problem: why nothing more comes from it; empty while it runs.
@@ -45,11 +45,11 @@ class ServerProcess:
         self._since_request = 0
 
     def request_sent(self) -> None:
-        """Reset the size bound: a request was sent."""
+        """Reset the byte count that bounds the output after a request; call it for each request."""
         self._since_request = 0
 
     async def complaints(self) -> None:
-        """Read the server's stderr; the last lines are buffered."""
+        """Read the server's stderr to its end, and buffer its last lines."""
         stream = self._process.stderr
         assert stream is not None
         while chunk := await stream.read(65536):
@@ -58,7 +58,7 @@ class ServerProcess:
         self._stderr_done.set()
 
     def heard(self, line: str) -> None:
-        """Buffer a line that is no message."""
+        """Buffer a line of stderr, or one of stdout that is no protocol message."""
         if line.strip():
             self._stderr.append(shown(line.strip()[:_STDERR_CHARS]))
 
@@ -88,7 +88,7 @@ class ServerProcess:
                 yield line
 
     async def send(self, line: bytes) -> None:
-        """Write one message."""
+        """Write one message to the server's stdin."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + b"\n")
         await self._process.stdin.drain()
@@ -126,7 +126,7 @@ class ServerProcess:
 async def start(
     name: str, command: Sequence[str], env: Mapping[str, str], cwd: str | None
 ) -> ServerProcess:
-    """Start a server.
+    """Start an MCP server as a subprocess in a process group of its own.
 
     Raises:
         OSError: there is no such program.
@@ -145,7 +145,7 @@ async def start(
 
 
 class Replies:
-    """The pending requests to a server, and the messages in its lines.
+    """The pending requests to a server, and the parser of its lines of output.
 
     Servers print on the stream of their messages, and write JSON that strict readers refuse. What
     can be read is read; a reply that cannot becomes an error, as its request gets no other one.
@@ -157,7 +157,7 @@ class Replies:
         self._sent: set[str] = set()
 
     def sent(self, message: Any) -> None:
-        """Record a message to the server."""
+        """Update the pending requests by a message that was sent to the server."""
         if getattr(message, "method", "") == "notifications/cancelled":
             self.waiting.pop(str(message.params.get("requestId")), None)
         elif hasattr(message, "method") and hasattr(message, "id"):
@@ -165,7 +165,7 @@ class Replies:
             self.waiting[str(message.id)] = False
 
     def read(self, line: bytes) -> tuple[list[Any], list[Any]]:
-        """Return a line's messages, and errors for the requests that it seems to answer."""
+        """Parse a line; return its messages, and errors for requests that it answers unreadably."""
         text = line.decode("utf-8-sig", "replace").replace("\0", "").strip()  # NULs: UTF-16
         found, problem, at = list[Any](), "", 0
         for _ in range(_ATTEMPTS):

@@ -22,7 +22,7 @@ _FIRST_LINE = 1 << 20  # bytes of it that distinguish an old trace from what is 
 
 @dataclass
 class FileRecord:
-    """The record of a file: a row of the table ``files``.
+    """The record of an ingested file: a row of the table ``files``.
 
     ``status`` is ``ok``; ``torn`` (the last line is unfinished; the rest is there) or ``newer`` (a
     later triplepoint wrote it; what this one knows is there); ``old``, ``corrupt``, ``foreign``,
@@ -44,13 +44,13 @@ class FileRecord:
 
     @property
     def usable(self) -> bool:
-        """Return whether its rows are in the tables."""
+        """Return whether the file's rows are in the tables."""
         return self.status in USABLE
 
 
 @dataclass
 class Extract:
-    """A file's record, and its rows as JSON lines by table."""
+    """The data extracted from a file: its record, and its rows as JSON lines by table."""
 
     record: FileRecord
     lines: dict[str, str] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def name_of(path: str | Path) -> str:
 
 
 def extract(path: str, *, texts: bool = False, tokens: bool = False) -> Extract:
-    """Read one file; any error is in its record."""
+    """Convert one trace file to rows; an error goes into its record instead of being raised."""
     record = FileRecord(name_of(path), texts=texts, tokens=tokens, ingested_s=time.time())
     found = Extract(record)
     try:

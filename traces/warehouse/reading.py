@@ -30,7 +30,7 @@ def is_warehouse(path: Path) -> bool:
 
 
 class Warehouse(Closing):
-    """A read-only connection.
+    """A read-only connection to a warehouse.
 
     Raises:
         TraceError: there is no such warehouse, an ingest is writing it, or it is of another

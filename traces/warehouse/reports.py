@@ -31,7 +31,7 @@ _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("tokens_per_s", "prefill_per_s", "decode_per_s"), "rate"),
     **dict.fromkeys(("p10", "median", "p90", "p99"), "factor"),
 }
-"""Of columns that are neither counts nor, with a name in ``_s``, seconds."""
+"""Kinds of the columns that are neither counts nor, with a name in ``_s``, seconds."""
 
 _HEADINGS = {
     **{"time_s": "time", "wall_s": "time", "reread_s": "time", "time_share": "share"},
@@ -83,27 +83,27 @@ class Found:
         return [i for i, column in enumerate(self.columns) if column.kind == "text"]
 
     def cells(self) -> list[list[str]]:
-        """Return the rows formatted for people."""
+        """Return the rows with their values formatted for people."""
         return [[column.shown(row[column.name]) for column in self.columns] for row in self.rows]
 
 
 @dataclass(frozen=True)
 class Report:
-    """A standard report."""
+    """A standard report: an SQL query, and how its columns are shown."""
 
     name: str
     title: str
     about: str
-    """What a reader should know."""
+    """A note for readers of the report."""
     bar: str = ""
-    """The column that a bar is drawn of."""
+    """The column that is drawn as bars."""
     headings: Mapping[str, str] = field(default_factory=dict)
-    """Of columns that are called otherwise elsewhere."""
+    """Headings by column, where they differ from the common ones."""
     matrix: bool = False
 
     @property
     def sql(self) -> str:
-        """Return the query; empty where the report needs no warehouse."""
+        """Return the report's SQL; empty where the report needs no warehouse."""
         return queries().get(self.name, "")
 
     def run(self, opened: Warehouse, limit: int | None = 20) -> Found:

@@ -15,7 +15,7 @@ from ..tables import COLUMNS as TRACE_COLUMNS
 from ..tables import INTEGER, NUMBER, TEXT, YES_NO, parts, rows_of
 
 VERSION = 2
-"""Of the tables; a warehouse of another version is not added to."""
+"""Version of the tables; a warehouse of another version is not added to."""
 
 TOKEN_IDS = "BIGINT[]"
 
@@ -30,7 +30,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "tools": {**TRACE_COLUMNS["tools"], "error_kind": TEXT},
     "turns": {**TRACE_COLUMNS["turns"], "error_kind": TEXT},
 }
-"""Name of each table, and of each of its columns the SQL type."""
+"""The tables by name: each one's columns and their SQL types."""
 
 CONTENT: dict[str, set[str]] = {
     "runs": {"task"},

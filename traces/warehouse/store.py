@@ -24,7 +24,7 @@ SUFFIXES = (".duckdb", ".db", ".ddb")
 _DATABASE = "warehouse.duckdb"
 _STALE = ".stale"  # in a folder whose database has more than the copies
 _OTHERS = (".sqlite", ".sqlite3", ".csv", ".json", ".jsonl", ".parquet", ".xlsx", ".arrow")
-"""Who names such a file does not want a folder of that name."""
+"""Suffixes of other file formats: a target with one is refused, not made a folder."""
 
 
 def database_of(path: Path) -> Path:
@@ -70,13 +70,13 @@ class Store(Closing):
         self._database.execute("COMMIT")
 
     def known(self) -> dict[str, FileRecord]:
-        """Return the rows of ``files``, by file."""
+        """Return the rows of the table ``files``, by file name."""
         names = COLUMNS["files"]
         found = self._database.execute(f"SELECT {', '.join(names)} FROM files").fetchall()
         return {row[0]: FileRecord(**dict(zip(names, row, strict=True))) for row in found}
 
     def add(self, batch: Sequence[Extract], replaced: Sequence[str]) -> None:
-        """Add files, and delete the rows of those that they replace."""
+        """Insert the rows of a batch of files, and delete the rows of the files replaced."""
         if self._folder is not None:
             (self._folder / _STALE).touch()
         made = [extract.lines_with_record() for extract in batch]

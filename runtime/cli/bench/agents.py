@@ -18,7 +18,7 @@ TIMES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("gap", "gaps_s"))
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Measure and print a row for agents one after another, and one for all at once."""
+    """Measure recorded agents in sequence, then in parallel, and print a row for each."""
     columns = [Column("agents", 22, is_text=True), Column("jobs/hour", 9), Column("tok/s", 9)]
     columns += [Column(f"{name} {q} ms", 11) for name, _ in TIMES for q in ("p50", "p99")]
     columns += [Column("jobs/hour min … max", 20)]

@@ -24,7 +24,7 @@ from .options import form_of
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Measure and print each row as soon as it is known."""
+    """Measure prefill and decode speed; print each row as soon as it is measured."""
     form = form_of(args)
     todo = args.tests or cases(args.n_prompt, args.n_gen, args.n_depth)
     if not todo:

@@ -14,7 +14,7 @@ from .disk_usage import DiskUsage, disk_usage
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """List the caches; for ``clean``, confirm and remove them."""
+    """List the caches; for ``clean``, ask for confirmation and remove them."""
     everything = disk_usage()
     if args.action == "ls":
         _show(everything, output)

@@ -43,7 +43,7 @@ _PACKAGES = (
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Gather the reports and print them."""
+    """Print the reports on CPU target, machine limits, tuning, caches and versions."""
     if args.agent:
         from .tune import run as tune
 
@@ -131,7 +131,7 @@ def _pool(library: Library, threads: int | None) -> Pool:
 
 
 def cache_report() -> list[dict[str, Any]]:
-    """Return the path, number and size of the files on disk, by kind."""
+    """Return path, number and size of our files on disk, by kind."""
     return [
         {"path": str(k.path), "what": k.what, "files": k.files, "bytes": k.nbytes}
         for k in disk_usage()

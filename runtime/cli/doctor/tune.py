@@ -16,7 +16,7 @@ from ..output import Output
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Tune, show the result, and save it; nothing is written before the end."""
+    """Tune the harness for a model file, show the result, and save it at the end."""
     if is_server(choose_model(args)):
         raise SettingError(
             "the model runs on a server, which does not say how likely it finds a text; only the "

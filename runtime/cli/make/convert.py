@@ -11,7 +11,7 @@ from ..tables import megabytes
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Write the file and say what is in it."""
+    """Convert the checkpoint, and print what was left out and the types of the tensors."""
     check_new(args.target, force=args.force)
     with output.progress:
         done = convert(

@@ -13,7 +13,7 @@ from ..output import Output
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Read the text and write the file."""
+    """Measure the importance matrix on a text, and write it to a file."""
     check_new(args.output, force=args.force)
     args.context = args.chunk
     with output.progress, load_engine(args, output) as engine:

@@ -10,7 +10,7 @@ from ..output import Output
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Score the text, and show the estimate after each chunk."""
+    """Compute the perplexity of a text; print the estimate after each chunk."""
     args.context = args.chunk
     with load_engine(args, output) as engine:
         ids = text_ids(args.file, engine.tokenizer)

@@ -12,7 +12,7 @@ from ..tables import megabytes
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Write the file and say what became of it."""
+    """Quantize the file, and print the resulting types and sizes."""
     check_new(args.target, force=args.force)
     with output.progress:
         report = quantize(

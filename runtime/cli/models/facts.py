@@ -1,4 +1,4 @@
-"""What a model's layers are and take, from its header: for `show`, before anything is loaded."""
+"""A model's layers and their costs, from its header: for `show`, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class LayerKind:
     """Layers of the same structure."""
 
     what: str
-    """Their first half, such as attention or a recurrence."""
+    """Token mixer (first half) of the layers, such as attention or a recurrence."""
     ffn: str
-    """Their second half: ``dense``, ``experts`` or empty."""
+    """Feed-forward half of the layers: ``dense``, ``experts`` or empty."""
     layers: int
     """Number of layers."""
     window: int
@@ -43,12 +43,12 @@ class LayerKind:
     state: int = 0
     """Bytes of the recurrence's state per sequence, in all of these layers."""
     conv: int = 0
-    """Bytes of the state of the convolution before it, per sequence, in all of these layers."""
+    """Bytes of the short convolution's state per sequence, in all of these layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassBytes:
-    """What a pass of one token for each of `rows` sequences reads and writes, with empty caches."""
+    """The bytes of a decode pass over `rows` sequences with empty KV caches."""
 
     rows: int
     weights: float
@@ -83,7 +83,7 @@ class ModelFacts:
     calls: str
     """Format of tool calls that the prompt requests."""
     notes: tuple[str, ...]
-    """Why the format is not the model's own, and how its chat template was repaired."""
+    """Notes on a call format that is not the model's own, and on repairs of its chat template."""
     passes: tuple[PassBytes, ...]
     """Cost of a pass for each of `BATCHES`."""
     cost: ModelCost

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
 
 def describe(found: Found) -> dict[str, Any]:
-    """Return the columns of the list for a model."""
+    """Return a model's row of the list: name, size, files and whether it runs."""
     variant = found.variant
     known: dict[str, Any] = {
         "name": str(found.name),

@@ -31,7 +31,7 @@ class _Doomed(NamedTuple):
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """List what would be removed, confirm, and remove it."""
+    """List the model files to remove, ask for confirmation, and remove them."""
     settings = HubSettings.from_environ()
     doomed = [_doomed(name, settings, output) for name in args.names]
     for one in doomed:

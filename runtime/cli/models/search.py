@@ -22,7 +22,7 @@ _LICENSE = 10  # letters of a license; `--json` has them all
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Predict the speeds and print them, without network access."""
+    """Predict the speeds of well-known models and print them, without network access."""
     machine, available = here(), available_bytes()
     found = reach(machine, available)
     choice = best(found)

@@ -31,7 +31,7 @@ _CONTEXTS = (4096, 32768)  # for which memory is shown, beside the longest
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Read the header and print what is in it."""
+    """Read a model file's header, and print its facts and predicted speed."""
     from ....jit.targets import chosen
     from ...bench.reach import known_here, speed
     from ...engine.engine import resolve_model

@@ -29,7 +29,7 @@ _HEAD = ("WHAT", "TOK/S IN", "OUT", "$/M IN", "CACHED", "OUT", "¢/QUESTION", "$
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Compute the costs and print them."""
+    """Compute the cost of questions on CPU, GPU and API, and print it."""
     check_outputs(args.svg)
     book = load_prices(args.prices)
     book = replace(book, kwh=args.kwh or book.kwh)

@@ -49,7 +49,7 @@ SEED = 1000  # of their texts, which are not those that are measured
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    """Measure, simulate, print the results and write them."""
+    """Measure or read costs, simulate the load, and print and write the capacity."""
     check_outputs(args.html, args.svg)
     if args.learn:
         return _learn(args, output)
