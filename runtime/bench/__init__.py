@@ -1,1 +1,1 @@
-"""Benchmarks: passes, kernels, other engines, sweeps."""
+"""Benchmarks: passes, batches, a server under load, llama.cpp, validated predictions."""

@@ -20,7 +20,7 @@ memory that cannot drop its end (that of a recurrence) is set back to a copy. Th
 this process spent between its last answer and this request, when it should have spent none.
 
 A batch is sequences with prompts alike in length, in passes of up to 512 tokens, and then a token
-of each in every pass, as llama-batched-bench has it. B: the most sequences that will be asked for.
+of each in every pass, as llama-batched-bench has it. B: the maximum of sequences in any request.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class BaselineWorker:
         self.keeps = any(has is not None and has(self.model) for has in queries)
 
     def about(self) -> dict:
-        """Describe what is measured."""
+        """Describe the peer: engine, system and settings."""
         system = self.lib.llama_print_system_info().decode("utf-8", "replace").strip()
         name = "llama.cpp (llama-cpp-python " + self.lib.__version__ + ")"
         return {"engine": name, "system": system, "settings": list(SETTINGS)}
 
     def measure(self, setting: str, before: list, ids: list, one_by_one: bool) -> float:
-        """Return the seconds of the passes over `ids` after `before`."""
+        """Time the passes over `ids` behind a KV cache of `before`; return their seconds."""
         # One token first, untimed: whoever ran in between has had the caches.
         self._fill(setting, before[:-1])
         self._decode(setting, before[-1:] or ids[:1])
@@ -82,7 +82,7 @@ class BaselineWorker:
         return time.perf_counter() - started
 
     def batch(self, setting: str, prompts: list, decodes: list, max_tokens: int) -> tuple:
-        """Return the seconds of the prompts of several sequences, and of their decodes."""
+        """Time several sequences in shared passes; return the seconds of prompts and of decodes."""
         lib = self.lib
         length = len(prompts[0]) + len(decodes[0])
         context = self._open_batch(setting, max_tokens, -(-length // 256) * 256)
@@ -117,7 +117,7 @@ class BaselineWorker:
             raise RuntimeError(f"llama_decode failed with {status} on {len(rows)} rows")
 
     def _open_batch(self, setting: str, sequences: int, length: int):
-        """Open a context for so many sequences of so many tokens."""
+        """Open a context for `sequences` sequences of `length` tokens."""
         key = setting, sequences, length
         if key not in self.contexts:
             self.contexts[key] = self._new(setting, sequences * length, sequences)
@@ -198,7 +198,7 @@ class BaselineWorker:
 
 
 def settle() -> None:
-    """Wait until no thread of this process spins: the other engine's turn is next."""
+    """Wait until no thread of this process spins, before the other engine's turn."""
     patient_until = time.monotonic() + PATIENCE_S
     while time.monotonic() < patient_until:
         used = time.process_time()

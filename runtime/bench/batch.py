@@ -1,4 +1,4 @@
-"""Concurrent sequences: speed of prompts and decodes in shared passes.
+"""Batch benchmark: speed of concurrent prompts and decodes in shared passes.
 
 The rows have llama-batched-bench's columns: B sequences, each with a prompt of PP tokens of its own
 and then TG tokens of decode, one row of each sequence in every pass. Rounds of all batch sizes come
@@ -39,22 +39,22 @@ class Batched:
     batch: int
     prompt: int
     generate: int
-    """Sequences, and tokens of each."""
+    """Number of sequences, and tokens of each: of the prompt, and of the decode."""
     shared: int = 0
     """Tokens of the prompt that are the same in all sequences; these are not timed."""
     prompt_s: list[float] = field(default_factory=list)
     decode_s: list[float] = field(default_factory=list)
-    """Seconds of each round."""
+    """Seconds of the prompts, and of the decodes, of each round."""
     apart_s: list[float] = field(default_factory=list)
-    """Seconds of decodes of which every sequence reads what is shared by itself."""
+    """Seconds of decodes in which every sequence reads the shared prefix by itself."""
     forecasts: Forecasts = field(default_factory=Forecasts)
-    """Of its shared passes."""
+    """Prediction errors of the shared passes."""
     theirs: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Seconds of prompts and decodes of each round of another engine, by its settings."""
 
     @property
     def their_rates(self) -> tuple[float, float]:
-        """Baseline's tokens/s of prompts and decodes, median rounds, each at its faster setting."""
+        """The baseline's tokens/s of prompts and of decodes: median rounds, faster setting."""
         count = self.batch * self.prompt, self.batch * self.generate
         medians = [
             [statistics.median(times) for times in zip(*rounds, strict=True)]
@@ -80,7 +80,7 @@ class Batched:
 
     @property
     def decode_rate(self) -> float:
-        """From the median round."""
+        """Tokens/s of all decodes together, from the median round."""
         return statistics.median(self.decode_rates)
 
     @property
@@ -165,7 +165,7 @@ def measure(
 
 
 def _prefill(engine: Engine, sessions: Sequence[Session], prompts: list[list[int]]) -> list[int]:
-    """Compute the prompts in passes of the usual size; return the first token of each decode."""
+    """Compute the prompts in chunks; return the first token of each decode."""
     left: dict[TokenSequence, list[int]] = {
         session.sequence: list(ids) for session, ids in zip(sessions, prompts, strict=False)
     }

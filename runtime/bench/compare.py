@@ -1,6 +1,6 @@
 """Comparison with llama.cpp: the same GGUF, the same rows, in turns.
 
-Two figures that were measured minutes apart cannot be compared on a machine with neighbors. Here
+Two figures that were measured minutes apart cannot be compared on a shared machine. Here
 each repetition of a row is ours, theirs with flash attention, theirs without, and so on: a ratio is
 of neighbors in time. llama.cpp runs in a process of its own (`baseline_worker.py`), which answers
 only when all its threads rest; ours rest as soon as a pass is over.
@@ -37,7 +37,7 @@ INSTALL = (
 
 
 class Baseline(Closing):
-    """The baseline's process."""
+    """The process of the baseline, llama.cpp (`baseline_worker.py`)."""
 
     def __init__(self, python: str | Path, script: Path = SCRIPT) -> None:
         """Start `script` with the interpreter `python`.
@@ -48,11 +48,11 @@ class Baseline(Closing):
         self._python = str(python)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self.name, self.system = "", ""
-        """Engine and version, and what it says about its build."""
+        """Name and version of the baseline, and its build information."""
         self.settings: list[str] = []
-        """The settings to try; the best one of each row counts."""
+        """Settings of the baseline to measure; the best one of each row counts."""
         self.idle_cpu_s = 0.0
-        """CPU seconds that it has spent while it was our turn."""
+        """CPU seconds that the baseline spent during our turns."""
         try:
             self._process = subprocess.Popen(
                 [self._python, str(script)],
@@ -67,7 +67,7 @@ class Baseline(Closing):
             raise SettingError(f"cannot start {self._python}: {error.strerror}") from None
 
     def load(self, model: Path, context: int, threads: int) -> None:
-        """Load a GGUF file in the peer.
+        """Load a GGUF file in the baseline.
 
         Raises:
             EngineError: it cannot.
@@ -77,7 +77,7 @@ class Baseline(Closing):
         self.settings = [str(name) for name in response["settings"]]
 
     def measure(self, setting: str, case: Case, ids: Sequence[int]) -> float:
-        """Return the seconds of the passes of `case`, with the same tokens as ours."""
+        """Time the passes of `case` with the given tokens; return their seconds."""
         response = self._request(
             op="measure",
             setting=setting,
@@ -91,9 +91,9 @@ class Baseline(Closing):
     def batch(
         self, setting: str, prompts: Sequence[Sequence[int]], generate: int, most: int
     ) -> tuple[float, float]:
-        """Return the seconds of the prompts of several sequences, and of `generate` tokens of each.
+        """Time several prompts, then `generate` tokens of each; return the seconds of both.
 
-        most: sequences that will be asked for at most.
+        most: the maximum of sequences in any later call.
         """
         decodes = [[(ids[0] + n) % max(ids) for n in range(generate)] for ids in prompts]
         response = self._request(
@@ -154,7 +154,7 @@ class Baseline(Closing):
 
 @dataclass(frozen=True)
 class Pair:
-    """One case: ours, and the baseline with each setting; repetitions alternate."""
+    """The results of one case: ours, and the baseline's with each setting."""
 
     case: Case
     ours: Result
@@ -177,7 +177,7 @@ class Pair:
 
     @property
     def ratios(self) -> list[float]:
-        """Ratio of our speed to the peer's best, for each repetition."""
+        """Ratio of our speed to the baseline's best, for each repetition."""
         return [a / b for a, b in zip(self.ours.rates, self.best.rates, strict=True)]
 
     @property
@@ -201,7 +201,7 @@ class PairedBenchmark:
         repeat: int = 5,
         limits: RooflineProbe | None = None,
     ) -> None:
-        """Load the model in the peer.
+        """Load the model in the baseline.
 
         Raises:
             EngineError: a case is too long, or the peer cannot load the model.
@@ -220,7 +220,7 @@ class PairedBenchmark:
             yield self.match(case)
 
     def match(self, case: Case) -> Pair:
-        """Measure one case after a warm-up round, which prepares the depth."""
+        """Measure one case, after a warm-up round that fills the KV cache to its depth."""
         ours = Samples(case)
         theirs = {name: Samples(case) for name in self.peer.settings}
         for n in range(-1, self.repeat):

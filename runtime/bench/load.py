@@ -1,4 +1,4 @@
-"""A load of N concurrent agents on a server: jobs per hour, latencies, failures, recomputed tokens.
+"""Load test: N concurrent agents on a server; throughput, latencies, failures, prefix hits.
 
     triplepoint bench serve 8 -m synthetic:qwen3-0.6b:q4_0
     triplepoint bench serve 8 --url http://127.0.0.1:8080
@@ -39,14 +39,14 @@ class Job:
 
 @dataclass
 class Load:
-    """A server's results for all agents."""
+    """The results of a load test, for all agents."""
 
     work: Work
-    """What was asked."""
+    """The work of the agents."""
     seconds: float = 0.0
-    """From the first agent's beginning to the last one's end, pauses included."""
+    """Seconds from the first agent's beginning to the last one's end, pauses included."""
     jobs: list[Job] = field(default_factory=list)
-    """One for each agent."""
+    """The job of each agent."""
 
     @property
     def replies(self) -> list[Reply]:
@@ -65,7 +65,7 @@ class Load:
 
     @property
     def good(self) -> float:
-        """Share of the requests that met both goals of goodput."""
+        """Share of the requests that met the TTFT and TPOT goals of goodput."""
         met = [
             not reply.error and reply.ttft_s <= GOOD_TTFT_S and reply.tpot_s <= GOOD_TPOT_S
             for reply in self.replies
@@ -74,7 +74,7 @@ class Load:
 
     @property
     def prompt_tokens(self) -> tuple[int, int]:
-        """Prompt tokens, and those of them that were computed."""
+        """Prompt tokens: all, and those that were not found in the prefix cache."""
         given = sum(reply.prompt for reply in self.replies)
         return given, given - sum(reply.cached for reply in self.replies)
 
@@ -88,12 +88,12 @@ class Load:
 
     @property
     def written(self) -> int:
-        """Tokens of all replies."""
+        """Number of tokens of all replies."""
         return sum(reply.written for reply in self.replies)
 
     @property
     def early(self) -> int:
-        """Replies that ended before the requested number of tokens."""
+        """Number of replies that ended before the requested number of tokens."""
         return sum(r.written < self.work.reply for r in self.replies if not r.error)
 
     def quantile(self, what: str, share: float) -> float:

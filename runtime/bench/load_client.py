@@ -1,4 +1,4 @@
-"""A cheap client of OpenAI's chat format, since it runs on the machine under test.
+"""A lightweight client of OpenAI's chat API, since it runs on the machine under test.
 
 The standard library's connections, and events that are read as bytes.
 """
@@ -28,28 +28,28 @@ class Reply:
 
     asked: float
     ended: float = 0.0
-    """When, by `time.perf_counter`."""
+    """When the request began and ended, by `time.perf_counter`."""
     times: list[float] = field(default_factory=list)
-    """Of each piece of text or of a call."""
+    """Arrival times of the pieces of text or of tool calls."""
     text: str = ""
-    """All of it."""
+    """The whole text."""
     prompt: int = 0
     cached: int = 0
     written: int = 0
-    """Tokens, as the server counts them; where it does not, each piece is one that was written."""
+    """Prompt, cached and output tokens, by the usage of the server; without it, output pieces."""
     finish: str = ""
-    """Why it ended."""
+    """The finish reason."""
     error: str = ""
-    """What failed, else empty."""
+    """The error; empty: none."""
 
     @property
     def ttft_s(self) -> float:
-        """Seconds to its first piece."""
+        """Time to first token: seconds to the first piece."""
         return self.times[0] - self.asked if self.times else self.ended - self.asked
 
     @property
     def tpot_s(self) -> float:
-        """Mean time of a token after the first."""
+        """Mean seconds of an output token after the first."""
         if not self.times or self.written < 2:
             return 0.0
         return (self.times[-1] - self.times[0]) / (self.written - 1)
@@ -59,7 +59,7 @@ class ChatClient(Protocol):
     """The protocol of clients that answer an agent's messages."""
 
     def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
-        """Return a reply of at most `max_tokens` tokens."""
+        """Send the messages; return a reply of at most `max_tokens` tokens."""
         ...
 
     def stop(self) -> None:
@@ -96,7 +96,7 @@ class HttpClient:
         self._socket: socket.socket | None = None
 
     def ask(self, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Reply:
-        """Request a reply: see `Client.ask`."""
+        """Request a reply: see `ChatClient.ask`."""
         body = {
             "messages": list(messages),
             "max_tokens": max_tokens,
@@ -137,13 +137,13 @@ class HttpClient:
             reply.error = "the stream broke off"
 
     def stop(self) -> None:
-        """Cancel the reply: see `Client.stop`."""
+        """Cancel the reply: see `ChatClient.stop`."""
         if self._socket is not None:
             with suppress(OSError):  # it was closed already
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection: see `Client.close`."""
+        """Close the connection: see `ChatClient.close`."""
         self._connection.close()
 
 

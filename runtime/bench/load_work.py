@@ -38,20 +38,20 @@ class Work:
     """The amount of work of each agent; deterministic by seed."""
 
     agents: int
-    """How many work at once."""
+    """Number of concurrent agents."""
     turns: int = 6
-    """Replies that each gets."""
+    """Number of replies that each agent requests."""
     system: int = 3000
-    """Words of the system prompt that all have in common."""
+    """Words of the system prompt, which all agents share."""
     least: int = 200
     most: int = 5000
-    """Words of a tool's result; half as many results are twice as long."""
+    """Minimum and maximum words of a tool's result; half as many results are twice as long."""
     reply: int = 64
-    """Tokens of each reply; a server that ends one earlier does less."""
+    """Maximum tokens of each reply; a server that ends one earlier does less work."""
     seed: int = 1
-    """Of the texts, and of the server's sampling."""
+    """Seed of the texts, and of the server's sampling."""
     pauses: tuple[float, ...] = (0.001,)
-    """Seconds that tools take, one of which is drawn for each."""
+    """Seconds of tool calls; one value is drawn for each."""
 
     def __post_init__(self) -> None:
         for name in ("agents", "turns", "system", "least", "reply"):
@@ -66,7 +66,7 @@ class Work:
         return _text(random.Random(f"{self.seed} system"), self.system)
 
     def script(self, agent: int) -> Iterator[tuple[float, str]]:
-        """Return an agent's messages: its question, then results; before each, seconds of pause."""
+        """Yield an agent's messages, each with the pause before it: a question, tool results."""
         chance = random.Random(f"{self.seed} agent {agent}")
         yield 0.0, _text(chance, QUESTION)
         for _ in range(self.turns - 1):

@@ -1,4 +1,4 @@
-"""Predictions validated against the clock: each point is predicted, then measured.
+"""Validation of predicted latencies: each point is predicted, then measured.
 
 The limits are probed just before, since those of another minute may not hold; what kernels reach of
 them is the calibration's. A point that lies between two different machines, because the limits
@@ -30,16 +30,16 @@ class Checked:
     tokens: int
     start: int
     expected: LatencyEstimate
-    """With the limits probed just before; what is reached of them as calibrated."""
+    """Prediction with the limits probed just before, and the calibrated efficiency."""
     kept: LatencyEstimate
-    """With the limits of the calibration's own time."""
+    """Prediction with the limits saved in the calibration."""
     seconds: float
-    """What was measured, the median of its repeats."""
+    """Measured seconds, the median of the repeats."""
     bound: str
-    """What the stamps named."""
+    """The observed bound, from time stamps."""
     dram_gbps: float = 0.0
     int8_gops: float = 0.0
-    """What was probed just before."""
+    """DRAM bandwidth and int8 peak probed just before."""
 
     @property
     def error(self) -> float:
@@ -59,7 +59,7 @@ def check(
     repeat: int = 3,
     limits: RooflineProbe | None = None,
 ) -> Iterator[Checked]:
-    """Measure the points, tokens and KV lengths, and compare them with their predictions.
+    """Measure points (tokens, KV length), and compare them with their predictions.
 
     Raises:
         EngineError: a point does not fit the context.
@@ -88,7 +88,7 @@ def check(
 
 
 def probed(found: Calibration, now: MachineProfile) -> MachineProfile:
-    """Return the calibration's machine with the limits of another moment.
+    """Return the calibration's machine profile with newly probed limits.
 
     A neighbor may take memory's bandwidth, the last cache, or the other half of a core, within
     minutes. What a barrier costs is the calibration's own.

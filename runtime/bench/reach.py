@@ -1,4 +1,4 @@
-"""The expected speed of well-known models on this machine, before a download.
+"""The expected speed of known models on this machine, without a download.
 
 A model's shape and types give what a pass has to read and multiply (`costs.py`), this machine's
 measured limits how long that takes. What kernels reach of the limits is the calibration's where one
@@ -34,8 +34,8 @@ YEAR = 12  # months in which models of a size have become much better
 KV: KVFormat = "bf16"
 _OVERHEAD = 400 << 20  # bytes of Python, kernels, buffers and the vocabulary
 USUAL = Efficiency(read=0.8)
-"""Of the memory's bandwidth, the best that was measured here in some moments, decode reached 63 to
-94 % with six models on two CPUs (docs/measured.md), and 71 % on a busy machine."""
+"""Typical efficiency: decode reached 63 to 94 % of the best measured memory bandwidth with six
+models on two CPUs (docs/measured.md), and 71 % on a busy machine."""
 _CHUNK = 512  # tokens of a pass, as engines choose it as a rule
 
 
@@ -47,11 +47,11 @@ class Speed:
     """Seconds from a prompt of `PROMPT` tokens to the first token of the answer."""
     decode: float
     decode_deep: float
-    """Tokens a second with an empty cache, and at context `CONTEXT`."""
+    """Decode tokens a second with an empty KV cache, and at context `CONTEXT`."""
     together: float
-    """Those of `TOGETHER` sequences in one pass at context `CONTEXT`, added up."""
+    """Decode tokens a second of `TOGETHER` sequences in shared passes, at context `CONTEXT`."""
     basis: Literal["calibration", "limits"]
-    """Whose share of the limits was taken: a calibration's, or the usual one."""
+    """Source of the efficiency: a calibration, or the typical one (`USUAL`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,36 +60,36 @@ class Reach:
 
     model: KnownModel
     parameters: int
-    """How many weights it has, embeddings and all experts among them."""
+    """Number of weights, embeddings and all experts included."""
     memory: int
-    """Bytes with a cache of `CONTEXT` tokens."""
+    """Bytes of memory with a KV cache of `CONTEXT` tokens."""
     fits: bool
-    """Whether as much is available."""
+    """Whether as much memory is available."""
     ttft_s: float
     """Seconds from a prompt of `PROMPT` tokens to the first token of the answer."""
     decode: float
     decode_deep: float
-    """Tokens a second with an empty cache, and at context `CONTEXT`."""
+    """Decode tokens a second with an empty KV cache, and at context `CONTEXT`."""
     basis: Literal["calibration", "limits"]
-    """Whose share of the limits was taken: a calibration's, or the usual one."""
+    """Source of the efficiency: a calibration, or the typical one (`USUAL`)."""
 
 
 def reach(
     machine: MachineProfile, available: int, models: Iterable[KnownModel] | None = None
 ) -> list[Reach]:
-    """Estimate `models` (all known ones by default) with so many bytes of memory."""
+    """Estimate fit and speed of `models` (by default all known) in `available` bytes."""
     return [_reach(model, machine, available) for model in models or known_models()]
 
 
 def best(found: Sequence[Reach]) -> Reach | None:
-    """Return the best choice of those that fit, call tools and write `FLUENT` tokens a second."""
+    """Choose the best model that fits, calls tools and decodes `FLUENT` tokens a second."""
     models = {one.model.alias: one for one in found}
     order = (models[model.alias] for model in _preferred([one.model for one in found]))
     return next(filter(_is_good, order), None)
 
 
 def best_here(machine: MachineProfile, available: int) -> Reach | None:
-    """Return the best choice of all known models, without estimates of less preferred ones."""
+    """Choose the best known model, without estimates of less preferred ones."""
     order = (_reach(model, machine, available) for model in _preferred(known_models()))
     return next(filter(_is_good, order), None)
 
@@ -110,12 +110,12 @@ def _is_good(one: Reach) -> bool:
 
 
 def cost_of(model: KnownModel, lanes: int, kv: KVFormat = KV) -> ModelCost:
-    """Return the cost of a pass, as `Engine.cost` has it on a target of so many lanes."""
+    """Return the cost model's inputs for a model, on a target of `lanes` SIMD lanes."""
     return sized(_synthetic(model), lanes, kv).cost
 
 
 def sized(model: SyntheticModel, lanes: int, kv: KVFormat = KV) -> Sized:
-    """Return the sizes from a header without weights."""
+    """Size a model from a GGUF header without weights, on a target of `lanes` SIMD lanes."""
     from ..gguf.open import open_gguf
 
     target = next(one for one in TARGETS.values() if one.lanes == lanes)
@@ -127,13 +127,13 @@ def sized(model: SyntheticModel, lanes: int, kv: KVFormat = KV) -> Sized:
 
 
 def usual_passes(cost: ModelCost) -> Passes:
-    """Return the usual partition into passes."""
+    """Return the typical partition of work into passes."""
     tile = token_tile(cost.heads // cost.kv_heads)
     return Passes(_CHUNK, tile, 5 * cost.layers + 4, 8 * cost.layers + 4)
 
 
 def here() -> MachineProfile:
-    """Return this machine's limits with all cores; half a second if not known yet."""
+    """Return this machine's limits with all cores; measured in half a second if not known yet."""
     from ...jit.compile import Library
     from ...jit.pool import Pool
     from ...jit.targets import chosen
@@ -154,7 +154,7 @@ def known_here(target: str | None = None) -> MachineProfile | None:
 
 
 def speed(cost: ModelCost, machine: MachineProfile) -> Speed:
-    """Estimate the speed of a model of this cost, with a cache in `KV`."""
+    """Estimate the speed of a model with these inputs of the cost model, with KV format `KV`."""
     known = calibration.load(calibration.path_of(cost, machine, KV))
     usual = usual_passes(cost)
 

@@ -64,11 +64,11 @@ class Result:
     limits: tuple[MachineProfile, ...] = ()
     """This machine's limits around each repetition."""
     least: tuple[float, ...] = ()
-    """The least seconds that those allowed each repetition."""
+    """Minimum seconds of each repetition, by those limits."""
     bound: str = ""
-    """What that least time is spent on: ``compute``, or the level that is read."""
+    """What bounds the minimum time: ``compute``, or the memory level that is read."""
     spent: Mapping[str, float] = field(default_factory=dict)
-    """By `PARTS`, the median share of the threads' time."""
+    """Median share of the threads' time in each of `PARTS`."""
 
     @property
     def rates(self) -> list[float]:
@@ -92,12 +92,12 @@ class Result:
 
     @property
     def share(self) -> float:
-        """Median share of the limit; 0 where none was measured."""
+        """Median share of the limit; 0 without measured limits."""
         return statistics.median(self.shares) if self.least else 0.0
 
 
 def spent(session: Session) -> dict[str, float]:
-    """Return the shares of threads' time in a session's last phase, by `PARTS`.
+    """Return the share of threads' time in each of `PARTS` in a session's last phase.
 
     The ops' own stamps give work and waiting; what no op has had is `outside`: Python, and
     threads on their way into a pass.
@@ -135,7 +135,7 @@ class Samples:
     spent: list[dict[str, float]] = field(default_factory=list)
 
     def result(self, engine: Engine) -> Result:
-        """Return the times, and the minimum that the limits around each allowed."""
+        """Build the result: times, and the minimum times by the limits around each."""
         needed = [least(engine, self.case, limits) for limits in self.limits]
         bounds = [n.level if n.memory_s > n.compute_s else "compute" for n in needed]
         return Result(

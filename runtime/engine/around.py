@@ -1,4 +1,4 @@
-"""Constraints of decodes around others: each asks the inner one, if there is one."""
+"""Constraint wrappers: each delegates to the constraint that it wraps, if there is one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Around:
-    """A decode's constraint around another one, without lookahead."""
+    """A decode constraint that wraps another one, without lookahead."""
 
     def __init__(self, constraint: Constraint | None) -> None:
         self._constraint = constraint
@@ -33,7 +33,7 @@ class Around:
 
 
 class EndsLater(Around):
-    """A constraint that lets a decode end only after `count` tokens, or where it has to."""
+    """A constraint that forbids stop tokens for `count` tokens, unless only they are allowed."""
 
     def __init__(
         self, constraint: Constraint | None, ends: Collection[int], count: int, n_vocab: int

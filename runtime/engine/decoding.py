@@ -1,16 +1,16 @@
-"""The decode loop: one token after the other, each chosen from the logits of those before.
+"""The decode loop: tokens chosen from logits, forced by a grammar, or drafted and verified.
 
 A token needs no pass of its own where the constraint forces it: it is taken, and computed together
 with what follows. Nor does one that was drafted from the context: a pass of several tokens gives
-the logits after each of them, and as many drafts are kept as are what is chosen there. A pass of a
-few tokens takes little longer than one of one, while memory bounds it.
+the logits after each of them, and drafts are accepted up to the first that is not the token chosen
+there. A pass of a few tokens takes little longer than one of one, while memory bounds it.
 
 What is chosen, and in what order, is the same in either case: a row of logits has the same bits
 whatever pass it came from, masks and random draws follow the tokens that were kept, and a forced
 token is never drawn.
 
 Passes that verify drafts: speculative decoding, Leviathan, Kalman and Matias, arXiv:2211.17192. A
-draft is kept only where it is the token that is chosen, so the text is that without drafts.
+draft is accepted only where it is the token that is chosen, so the text is that without drafts.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LookaheadConstraint(Protocol):
         ...
 
     def allows(self, tokens: Sequence[int]) -> int:
-        """Return how many of these tokens are allowed, one after the other."""
+        """Return the length of the longest prefix of `tokens` that is allowed."""
         ...
 
 
@@ -110,10 +110,10 @@ class Decoding:
         self._changes = 0  # of the sequence, when it began
 
     def run(self, generation: int | None = None) -> Iterator[int]:
-        """Yield the tokens; `sequence.last_phase` describes the decode once it has ended.
+        """Yield the decoded tokens; `sequence.last_phase` describes the decode once it has ended.
 
-        generation: how often the sequence was closed when its tokens were looked at, if that was
-            before; closed since, it has none, and the decode ends.
+        generation: `sequence.generation` when the caller read its tokens, if that was earlier; a
+            sequence that was closed since has none, and the decode ends.
         """
         sequence = self.sequence
         sequence.begin((), generation)
@@ -251,7 +251,7 @@ class Decoding:
         return self._accepted(token)
 
     def _step(self, result: StepResult, at: int, seconds: float) -> None:
-        """Count a pass of one token; `seconds`: what it took, 0 where that says nothing."""
+        """Count a pass of one token; `seconds`: its time, 0 to leave it out of the statistics."""
         if seconds:
             self.phases.core.drafting.latency.step(seconds)
         if result.plan is not self._stepped:

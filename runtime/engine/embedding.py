@@ -1,4 +1,4 @@
-"""Vectors of texts: the normed hidden states behind the last layer, pooled.
+"""Text embeddings: normed hidden states after the last layer, pooled.
 
 The states come from passes of a plan of their own, which has no output head: what sequences
 decode beside them does not change, and costs nothing more. One text is read at a time.
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from .engine_core import EngineCore
 
 Pooling = Literal["none", "mean", "cls", "last"]
-"""All states; their mean; that of the first token; that of the last one."""
+"""No pooling; the mean of all states; the state of the first token; that of the last one."""
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 VECTORS = POOLINGS[1:]
-"""Those that give one vector per text."""
+"""Poolings that give one vector per text."""
 _RANK = 4  # of `{arch}.pooling_type`: the others are the places in `POOLINGS`
 LOOK_S = 0.05  # between looks whether a text that waits for others is still wanted
 
 
 class Embedder:
-    """Reads texts for their vectors.
+    """The embedder of an engine: computes embeddings of texts.
 
     Attributes:
-        pooling: what the model's file says (`{arch}.pooling_type`); None: nothing that is known.
+        pooling: that of the model's file (`{arch}.pooling_type`); None: unknown or missing.
         add_eos: whether a text ends with the token that ends texts: models whose vector is that of
             the last token learned it there.
     """
@@ -52,7 +52,7 @@ class Embedder:
         self._scale = np.float32(network.logit_scale)
 
     def ids(self, text: str) -> list[int]:
-        """Tokenize a text, with the tokens that begin and end one where the model has them."""
+        """Tokenize a text, with BOS and EOS where the model wants them."""
         tokenizer = self._core.loaded.tokenizer
         ids = tokenizer.encode(text, special=True)
         if tokenizer.add_bos and tokenizer.bos is not None:
@@ -62,7 +62,7 @@ class Embedder:
         return ids
 
     def pooling_of(self, wanted: str | None) -> Pooling:
-        """Return the pooling that is wanted, else the one that the model's file defines.
+        """Return the `wanted` pooling, else the one that the model's file defines.
 
         Raises:
             SettingError: the pooling is unknown, or neither defines one.
@@ -84,11 +84,11 @@ class Embedder:
     ) -> np.ndarray:
         """Embed a text: float32 [width], not normalized; [len(ids), width] without pooling.
 
-        check: called before each pass; what it raises ends it.
+        check: called before each pass; an exception aborts.
 
         Raises:
-            ContextOverflowError: they do not fit.
-            SettingError: there are none.
+            ContextOverflowError: the text does not fit the context.
+            SettingError: the text has no tokens.
         """
         check = check or (lambda: None)
         total = np.zeros((1, self.width))
@@ -159,7 +159,7 @@ def normalized(vector: np.ndarray, norm: int = 2) -> np.ndarray:
 
     Args:
         vector: float32 [width], or rows of it.
-        norm: -1: as it is; 0: by the largest value, which becomes 32,760; 1: by the sum of all;
+        norm: -1: unchanged; 0: by the largest value, which becomes 32,760; 1: by the sum of all;
             2: Euclidean; more: the p-norm.
     """
     wide = np.abs(vector.astype(np.float64))

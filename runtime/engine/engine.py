@@ -1,4 +1,4 @@
-"""The engine: a model is loaded by its name, and sessions run on it."""
+"""The engine: loads a model by name, and runs sessions on it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 
 
 class Engine(ProcessBound, Closing):
-    """Runs one model. An engine's sessions share its weights, threads and passes."""
+    """A loaded model, whose sessions share its weights, threads and passes."""
 
     _instead = EngineCore._instead
 
@@ -43,7 +43,7 @@ class Engine(ProcessBound, Closing):
         """Use `Engine.load`."""
         loaded = core.loaded
         self.core = core
-        """What runs passes: scheduler, runner, plans, prefix cache."""
+        """The parts that run passes: scheduler, runner, plans, prefix cache."""
         self.loaded = loaded
         """The model in memory: its weights, kernels and threads, and the machine's profile."""
         self.model = loaded.model
@@ -191,7 +191,7 @@ class Engine(ProcessBound, Closing):
 
     @cached_property
     def embedder(self) -> Embedder:
-        """Makes vectors of texts."""
+        """The embedder of texts."""
         from .embedding import Embedder
 
         return Embedder(self.core)
@@ -231,7 +231,7 @@ class Engine(ProcessBound, Closing):
         return normalized(found) if normalize else found
 
     def close(self) -> None:
-        """End the threads; the engine runs no more passes, and one that runs ends in an error."""
+        """End the engine's threads; a running pass ends in an error, and later ones are refused."""
         self.core.close()
 
 

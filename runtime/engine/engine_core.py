@@ -1,4 +1,4 @@
-"""The parts of an engine: the loaded model, and what computes rows with it."""
+"""The parts of an engine: loaded model, plans, runner, scheduler, prefix cache, drafting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EngineCore(ProcessBound):
-    """What an engine and all of its sessions work with."""
+    """The parts of an engine, which all of its sessions use."""
 
     _instead = "call Engine.load there; in this process, agents and sessions share an engine"
 
@@ -30,17 +30,17 @@ class EngineCore(ProcessBound):
         self.loaded = loaded
         """The model in memory, and the threads that run its passes."""
         self.plans = Plans(loaded)
-        """Its passes, as they were built."""
+        """Graphs and tapes of its passes."""
         self.spill = Spill(loaded, spill)
         """Pages of prefixes that are on disk."""
         self.prefix_cache = PrefixCache(loaded.layout, self.spill.offer)
-        """Prefixes that were computed, for sequences that share them."""
+        """Computed prefixes, for sequences that share them."""
         self.runner = Runner(loaded, self.plans)
-        """Runs passes."""
+        """Runs the passes, one at a time."""
         self.scheduler = Scheduler(loaded, self.plans, self.runner, self.prefix_cache)
-        """Puts rows of sequences into passes."""
+        """Batches rows of sequences into passes."""
         self.drafting = EngineDrafting(loaded, self.plans, self.runner, self.scheduler, speculative)
-        """How decodes need fewer passes than tokens."""
+        """Drafting state that all sequences share."""
         self.runner.shared_observers.append(self._observe)
         loaded.pool.abandoned = self.scheduler.abandoned
 
@@ -50,7 +50,7 @@ class EngineCore(ProcessBound):
         self.drafting.latency.several(done.rows, done.seconds)
 
     def close(self) -> None:
-        """End the threads; the engine runs no more passes, and one that runs ends in an error."""
+        """End the engine's threads; a running pass ends in an error, and later ones are refused."""
         loaded = self.loaded
         if loaded.pool.forked:  # its threads are another process's, and may have had the lock
             return

@@ -1,4 +1,4 @@
-"""An engine's passes on the clock: for its calibration, and for the bench."""
+"""Timed passes of an engine, for calibration and benchmarks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class EngineTimer:
-    """Times cases on a session of its own; every case sees the same tokens from position 0 on.
+    """A timer of cases on a session of its own; every case sees the same tokens from position 0 on.
 
     Attributes:
         session: it has room for the cases that were prepared last.
@@ -61,7 +61,7 @@ class EngineTimer:
 
     @property
     def passes(self) -> Passes:
-        """How the engine cuts its work."""
+        """The engine's partition of work into passes."""
         plans = self.engine.core.plans
         return Passes(
             chunk=self.session.phases.max_tokens,
@@ -71,18 +71,18 @@ class EngineTimer:
         )
 
     def probe(self) -> RooflineProbe:
-        """Return a probe that samples this machine's limits with the engine's threads."""
+        """Return a probe that measures this machine's limits with the engine's threads."""
         return RooflineProbe(self.engine.loaded.library, self.engine.loaded.pool)
 
     def use(self, found: Calibration | None) -> None:
-        """Predict with a calibration, or with none; by a new one settings are chosen anew."""
+        """Set the calibration, None for none; with a new one, execution settings are rechosen."""
         if found is None or found == self.engine.loaded.calibration:
             self.engine.loaded.calibration = found
         else:  # the settings were chosen without it when the model was loaded
             self.engine.loaded.apply_calibration(found)
 
     def time(self, case: Case) -> Timing:
-        """Run a case once with all threads in every pass; say what they were busy with."""
+        """Time a case once with all threads in every pass: seconds, in total and by part."""
         with all_threads(self.engine):
             seconds = self.measure(case)
         session = self.session

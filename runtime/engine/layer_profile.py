@@ -1,4 +1,4 @@
-"""Where a phase's time went, layer by layer, from the time stamps of its ops."""
+"""A phase's time by layer, from the time stamps of its ops."""
 
 from __future__ import annotations
 

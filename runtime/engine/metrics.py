@@ -1,4 +1,4 @@
-"""What a phase did, from the counts of its passes and the stamps of their ops."""
+"""Metrics of a phase, from the counts of its passes and the time stamps of their ops."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Spent:
 
 
 class PhaseMetrics:
-    """The accounts of one sequence's phases; `reset` begins one, `finish` ends it."""
+    """Metrics of one sequence's phases; `reset` begins a phase, `finish` ends it."""
 
     def __init__(self, loaded: LoadedModel, sequence: TokenSequence) -> None:
         self._loaded, self._sequence = loaded, sequence
@@ -44,7 +44,7 @@ class PhaseMetrics:
         self._run_delay: RunDelay | None = None  # of the pool's threads since `reset`
 
     def reset(self) -> None:
-        """Start the sums anew."""
+        """Reset the sums at the beginning of a phase."""
         self._run_delay = RunDelay(self._loaded.pool.worker_ids)
         for times in self._sequence.measured.values():
             times.reset()
@@ -216,7 +216,7 @@ class PhaseMetrics:
 
         Args:
             purpose: where they come from, e.g. ``fork``.
-            wall_s: what it took to have them.
+            wall_s: seconds that it took to adopt them.
         """
         sequence, nothing = self._sequence, PassCost()
         at, ids = sequence.n_cached, list(sequence.tokens)

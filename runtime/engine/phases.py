@@ -1,4 +1,4 @@
-"""The phases of one sequence: what prefills and decodes of it work with and account for."""
+"""The phases of one sequence: state and metrics that its prefills and decodes share."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Phases:
         self.core = core
         """The parts of its engine."""
         self.sequence = sequence
-        """Whose phases they are."""
+        """The sequence that the phases compute."""
         self.metrics = PhaseMetrics(core.loaded, sequence)
-        """What they did."""
+        """Metrics of the phases."""
         self.drafting = SequenceDrafting(core.drafting, sequence.tokens)
-        """How decodes need fewer passes than tokens."""
+        """Drafting state of its decodes."""
         sequence.observer = self.drafting
         self.on_progress: Callable[[int, int, float], None] | None = None
         """Called between the chunks of a prefill with (done, total, tokens/s)."""
@@ -37,11 +37,11 @@ class Phases:
         return min(self.core.loaded.tuning.chunk, self.sequence.context)
 
     def warmup(self) -> None:
-        """Make now the tuning decisions that the first phases would spend time on."""
+        """Make the tuning decisions ahead of the first phases, which they would delay."""
         self.core.loaded.tuning.prepare()
 
     def wake(self) -> None:
-        """Wake threads that sleep: a pass will soon come."""
+        """Wake parked threads, as a pass is about to run."""
         # Not in the midst of another session's pass, which would lose its active threads.
         loaded, me = self.core.loaded, threading.get_ident()
         if loaded.trying:

@@ -1,7 +1,7 @@
-"""The prefill loop: what is not cached of a sequence's tokens, in passes up to its end.
+"""The prefill loop: computes the uncached tokens of a sequence in chunks.
 
-What others have computed of the same text is taken over, and what is on disk of it read back,
-before anything is computed.
+Before anything is computed, the cached prefix of other sequences is adopted, and pages on disk are
+read back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bounds that are expected, by size of a pass: the ground of the phase diagram."""
+"""The phase diagram's background: the predicted bound of a pass, by tokens and KV length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One conversation on an engine: what callers do with its tokens and KV cache."""
+"""Sessions: a conversation on an engine, with its tokens and KV cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _check_purpose(purpose: object) -> None:
 
 
 class Session(ProcessBound):
-    """Tokens and their KV cache. `Engine.session` makes them."""
+    """The tokens and KV cache of a conversation. `Engine.session` makes sessions."""
 
     __slots__ = ("__weakref__", "phases", "restore_error", "sequence")
     _instead = "Session.fork copies it here, Session.save and Engine.load_session elsewhere"
@@ -48,9 +48,9 @@ class Session(ProcessBound):
     ) -> None:
         """cache: holds the first `n_cached` of `tokens`."""
         self.sequence = TokenSequence(cache, context, core.prefix_cache, tokens, n_cached)
-        """What is known of it, and its settings."""
+        """Its tokens, KV cache and settings."""
         self.phases = Phases(core, self.sequence)
-        """What computes it: its engine, drafts and accounts."""
+        """Its engine, drafting state and metrics."""
         self.restore_error = ""
         """Why some of the saved session could not be used; empty otherwise."""
 
@@ -61,7 +61,7 @@ class Session(ProcessBound):
 
     @property
     def n_cached(self) -> int:
-        """How many of them are in the KV cache."""
+        """Number of tokens in the KV cache."""
         return self.sequence.n_cached
 
     @property
@@ -71,7 +71,7 @@ class Session(ProcessBound):
 
     @property
     def shares(self) -> bool:
-        """Whether it takes over what others have computed of the same text, and they from it."""
+        """Whether it adopts cached prefixes of other sessions, and shares its own."""
         return self.sequence.shares
 
     @shares.setter
@@ -80,7 +80,7 @@ class Session(ProcessBound):
 
     @property
     def last_phase(self) -> PhaseEvent | None:
-        """What the last prefill or decode did."""
+        """Trace event of the last prefill or decode."""
         return self.sequence.last_phase
 
     def prefill(
@@ -158,7 +158,7 @@ class Session(ProcessBound):
         return decoding.run(generation)
 
     def truncate(self, n: int) -> None:
-        """Forget every token after the first `n`."""
+        """Drop all tokens after the first `n`."""
         if not (isinstance(n, int) and 0 <= n <= len(self.tokens)):
             raise EngineError(f"cannot keep {n!r} tokens of {len(self.tokens)}")
         self.sequence.truncate(n)
@@ -246,7 +246,7 @@ class Session(ProcessBound):
         return out
 
     def scores(self, ids: Sequence[int]) -> Iterator[np.ndarray]:
-        """Append `ids`, and yield the logits after them some rows at a time.
+        """Append `ids`, and yield the logits after each of them, some rows at a time.
 
         Each piece is a copy: float32 [n, n_vocab].
         """

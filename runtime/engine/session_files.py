@@ -1,4 +1,4 @@
-"""Sessions on disk: another process continues one without computing anything again.
+"""Sessions saved to disk: another process continues one without recomputing it.
 
     FOLDER/index.json     what it is of, its tokens, and the SHA-256 of each page
     FOLDER/<key>.kv       the bytes of a page of 256 positions, as they lie in memory
@@ -55,12 +55,12 @@ _FOLDER = "the folder of a session"
 
 @dataclass(frozen=True)
 class Saved:
-    """What a save did."""
+    """The result of saving a session."""
 
     pages: int
     """Pages of the session."""
     written: int
-    """Bytes of those that had not been there."""
+    """Bytes written: of pages and states that were not in the folder."""
     seconds: float
 
 
@@ -142,14 +142,14 @@ def load(
     folder: str | Path,
     scheduler: Scheduler,
 ) -> str:
-    """Fill a new session with what was saved in a folder; see `Engine.load_session`.
+    """Fill a new session with one saved in a folder; see `Engine.load_session`.
 
     scheduler: makes room for its pages, and may evict them at any time, as it does others'.
 
     Returns why some of it could not be used; an empty text otherwise.
 
     Raises:
-        EngineError: there is none, it is damaged, of something else, or too long.
+        EngineError: no session is there, or it is damaged, of another model, or too long.
     """
     where = as_path(folder, _FOLDER, EngineError)
     body = _read_index(where)

@@ -1,4 +1,4 @@
-"""A decode whose tokens are known beforehand: the same passes, whatever the model would say."""
+"""Teacher forcing: a decode of given tokens, with the passes that choosing them would take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TeacherForcedDecode(Decoding):
-    """A decode that makes each choice, mask and all, and then takes the next of `ids` instead."""
+    """A decode that computes each choice, masks too, and then takes the next of `ids` instead."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class TeacherForcedDecode(Decoding):
         self._at = 0
 
     def run_all(self, on_token: Callable[[], object] | None = None) -> PhaseEvent:
-        """Decode the tokens and return the phase."""
+        """Decode all `ids` and return the trace event of the phase."""
         for _ in self.run():
             if on_token is not None:
                 on_token()
@@ -58,7 +58,7 @@ class TeacherForcedDecode(Decoding):
 
 
 class ForcedConstraint(Around):
-    """A constraint that lets a decode jump so that it takes a given number of passes.
+    """A constraint that forces tokens so that a decode takes a given number of passes.
 
     Which tokens a recorded decode took without a pass is not in a trace, since a grammar forced
     them or they were drafted; but how many passes it had and how many positions it computed is.
@@ -79,7 +79,7 @@ class ForcedConstraint(Around):
         super().advance(token)
 
     def forced(self) -> int | None:
-        """Return any token where none is chosen, None where one is."""
+        """Return a placeholder where the token is forced, None where a pass chooses it."""
         return None if self._at in self._chosen else 0
 
     def allows(self, tokens: Sequence[int]) -> int:
@@ -97,7 +97,7 @@ def decode_teacher_forced(
     purpose: str = "answer",
     on_token: Callable[[], object] | None = None,
 ) -> PhaseEvent:
-    """Do what a decode of `ids` does, and accept them.
+    """Run the passes of a decode that would choose `ids`, and accept these tokens.
 
     `stop` is for the record: the decode ends with the last of `ids`. `on_token` is called when each
     of them is there.

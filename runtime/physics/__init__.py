@@ -1,1 +1,1 @@
-"""This machine's limits, the cost of a pass, and the bound that holds."""
+"""The machine's measured limits, the cost and latency of a pass, and what bounds it."""

@@ -5,7 +5,7 @@ Six kinds of passes, each for the figure that it shows best (`Efficiency`):
     1 token, little cache       share of the bandwidth that products read at; dispatch; rows
     1 token, a long cache       the same of attention
     4 tokens                    dispatch in a prefill
-    16 tokens                   what it costs to unpack weights, beside what each token does
+    16 tokens                   cost of unpacking weights, apart from that of each token
     some hundred tokens         share of the peak that products reach; rows; waiting
     128 tokens, a long cache    the same of attention
 
@@ -40,7 +40,7 @@ TRIES = 4  # to measure between two alike, and of a calibration that other work 
 
 
 class Sampler:
-    """A timer of passes that samples the limits next to them."""
+    """A timer of passes that also measures the machine's limits around each pass."""
 
     def __init__(
         self, timer: PassTimer, cases: Sequence[Case], limits: RooflineProbe | None = None
@@ -51,7 +51,7 @@ class Sampler:
         timer.prepare(cases)
 
     def take(self, case: Case, repeat: int, tries: int = 1) -> list[Sample]:
-        """Measure `repeat` times in a row, after a warm-up.
+        """Time a case `repeat` times in a row, after a warm-up.
 
         What takes longer than `LONG_S` is measured once. Where the limits were others afterwards
         than before, all is done again, up to so many `tries`.
@@ -154,7 +154,7 @@ def _roughly_s(timer: PassTimer, repeats: int = QUICK_REPEATS) -> float:
 def calibrate(
     timer: PassTimer, limits: RooflineProbe | None = None, repeat: int = REPEATS
 ) -> Calibration:
-    """Measure; it takes a few seconds for a model of half a billion parameters."""
+    """Calibrate a model's kernels: a few seconds for half a billion parameters."""
     room = timer.context - DECODES - 2
     depth = min(DEPTH, room // 2)
     many = min(256, room)

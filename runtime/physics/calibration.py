@@ -1,7 +1,7 @@
 """A saved calibration of a model's kernels on a machine, from which predictions are made.
 
-`calibrate.py` measures, `calibration_fit.py` makes figures of the times; here is what was
-found, the file that keeps it, and what follows for a phase that is yet to come. A file belongs to
+`calibrate.py` measures, `calibration_fit.py` fits the efficiency to the times; here are the result,
+its file, and the predictions of phases made with it. A file belongs to
 one machine, model, set of kernels, number of threads and format of the cache: a change of any of
 these leads to another file.
 """
@@ -34,11 +34,11 @@ class Calibration:
     machine: MachineProfile
     date: str
     steady: float = 1.0
-    """The lowest arithmetic peak seen meanwhile, over the highest."""
+    """The lowest arithmetic peak during the calibration, over the highest."""
     quick: bool = False
-    """Whether it was measured in a hurry, with few repeats."""
+    """Whether it is a quick measurement, with few repeats."""
     expert_diversity: float = 1.0
-    """How differently tokens choose their experts; see `ModelCost`."""
+    """How independently tokens choose their experts; see `ModelCost`."""
 
     def estimate(
         self,
@@ -48,9 +48,9 @@ class Calibration:
         machine: MachineProfile | None = None,
         batch: int = 1,
     ) -> LatencyEstimate:
-        """Predict a phase's time; with the limits of the calibration unless others are given.
+        """Predict a phase's time, with the limits of the calibration unless `machine` is given.
 
-        batch: so many sequences do the same at once.
+        batch: number of sequences that compute an equal phase at once.
         """
         same = (
             cost.expert_diversity == self.expert_diversity
@@ -76,7 +76,7 @@ def slowed(found: Calibration, best: MachineProfile) -> bool:
 
 
 def path_of(model: ModelCost, machine: MachineProfile, kv: str, folder: Path | None = None) -> Path:
-    """Return the file of a model on `machine`, for a cache in format `kv` and these kernels."""
+    """Return the calibration file of a model on `machine`, with KV format `kv`."""
     key = (
         VERSION,
         source_hash(),

@@ -31,15 +31,15 @@ class Sample:
 
     tokens: int
     start: int
-    """Tokens of the pass, and in the cache before it."""
+    """Tokens of the pass, and tokens in the KV cache before it."""
     parts: dict[str, float]
-    """Seconds that a thread was in products, head, attention and rows, on average."""
+    """Seconds by part (products, head, attention, rows), as the mean over the threads."""
     wall_s: float
     """Seconds from its start to its end."""
     machine: MachineProfile
-    """The limits around it."""
+    """The machine's limits, measured before and after it."""
     before: MachineProfile | None = None
-    """The limits before it alone."""
+    """The machine's limits, measured before it alone."""
 
     @property
     def kernel_s(self) -> float:
@@ -47,13 +47,13 @@ class Sample:
 
 
 def steady(a: MachineProfile, b: MachineProfile) -> bool:
-    """Return whether a machine's peak and memory were about the same at two moments."""
+    """Return whether two profiles of a machine have about equal peaks and DRAM bandwidths."""
     pairs = ((a.int8_gops, b.int8_gops), (a.read_gbps["DRAM"], b.read_gbps["DRAM"]))
     return all(min(pair) >= STEADY * max(pair) for pair in pairs)
 
 
 def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> Efficiency:
-    """Fit the figures that explain six kinds of passes, each the median over its repeats.
+    """Fit the kernel efficiency that explains six kinds of timed passes.
 
     taken: single tokens with little cache, with a long one; a few tokens; some more; some tens with
     a long cache; some hundred with none.
@@ -170,12 +170,12 @@ def _share(value: float) -> float:
 
 
 def fastest(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the best repeats."""
+    """Return the fastest of the samples, one in `BEST`."""
     return sorted(samples, key=lambda s: s.wall_s)[: max(1, len(samples) // BEST)]
 
 
 def together(machines: Sequence[MachineProfile]) -> MachineProfile:
-    """Merge limits: the best of each, which neighbors only lower; for shared DRAM the median."""
+    """Merge profiles: the best of each limit, but the median for DRAM, which is shared."""
     best = machines[0]
     for machine in machines[1:]:
         best = best.merged(machine)

@@ -1,4 +1,4 @@
-"""The cost model: operations, bytes and barriers of a forward pass, and the bound they predict.
+"""The cost model: FLOPs, bytes and barriers of a forward pass, and its roofline bound.
 
 For a pass of S tokens at KV length P, for each of B sequences, of a model with N weights in its
 matrices, L layers, H query and K key heads of d dims, and b bytes for a cached number:
@@ -43,41 +43,40 @@ class AttentionLayers(NamedTuple):
     """A group of layers with the same attention, where layers differ."""
 
     layers: int
-    """How many layers."""
+    """Number of layers in the group."""
     width: float
-    """Of all query heads together, on the average of what is multiplied by keys and what values
-    make."""
+    """Width of all query heads together: the mean of their key and value widths."""
     kv_bytes: float
-    """Of keys and values that one of them reads for a position, its own or another's."""
+    """Bytes of keys and values that one layer reads for a position, its own or another layer's."""
     window: int
-    """Positions that a token sees; 0: all."""
+    """Positions that a token attends to; 0: all."""
 
 
 class LayerParts(NamedTuple):
-    """The share of one layer in a pass."""
+    """The cost model's inputs for one layer."""
 
     weights: int
     nbytes: int
-    """Of the layer's matrices, experts not counted."""
+    """Weights and bytes of the layer's matrices, without experts."""
     sparse: bool = False
-    """Whether it has experts."""
+    """Whether the layer has experts."""
     width: float = 0.0
     kv_bytes: float = 0.0
     window: int = 0
-    """As of `AttentionLayers`; 0 where it does not attend."""
+    """Width, bytes and window as in `AttentionLayers`; 0 without attention."""
     kv_own: float = 0.0
-    """Bytes that it stores of a position: none where it reads another's."""
+    """Bytes of KV cache that it stores for a position; 0 if it reads another layer's."""
     state_bytes: int = 0
     state_flops: int = 0
-    """As of `ModelCost`."""
+    """Bytes and operations of the state, as in `ModelCost`."""
 
     def scores_flops(self, start: int, tokens: int) -> float:
-        """Return the operations of scores as `ModelCost` does."""
+        """Return the layer's operations of scores: see `ModelCost.scores_flops`."""
         seen = _capped_sum(start, tokens, self.window) if self.width else 0
         return self.state_flops * tokens + 4.0 * self.width * seen
 
     def cache_read(self, start: int, tokens: int) -> float:
-        """Return the bytes of the cache as `ModelCost` does."""
+        """Return the layer's bytes of keys and values: see `ModelCost.cache_read`."""
         return self.kv_bytes * _capped_sum(start, tokens, self.window) if self.kv_bytes else 0.0
 
 
@@ -88,39 +87,39 @@ class ModelCost:
     layers: int
     heads: int
     head_dim: int
-    """Attention's shape."""
+    """Layers, query heads and dims of a head."""
     body_weights: int
     head_weights: int
-    """Parameters in the layers' matrices, in the output head."""
+    """Weights in the layers' matrices, without experts, and in the output head."""
     body_bytes: int
     head_bytes: int
-    """The same in packed bytes."""
+    """Packed bytes of the same matrices."""
     kv_bytes: float
     """Bytes of KV cache for one position, all layers."""
     quantized: bool
     """Whether products run in int8 (else in float32)."""
     expert_weights: int = 0
     expert_bytes: int = 0
-    """Of all experts in all layers; body_… does not count them."""
+    """Weights and bytes of all experts in all layers; body_… does not count them."""
     experts: int = 0
     experts_used: int = 0
-    """Of one layer, and how many of them a token takes."""
+    """Experts of one layer, and how many of them a token uses."""
     int8_cache: bool = False
     """Whether attention runs in int8 (else in bf16)."""
     windows: tuple[int, ...] = ()
-    """Positions that a token sees in each layer that has a bound to them."""
+    """Window of each layer with sliding-window attention."""
     kv_heads: int = 1
-    """Heads that the cache has of each layer."""
+    """KV heads of each layer."""
     expert_diversity: float = 1.0
-    """How differently tokens choose their experts: 1 for each by itself, 0 for all alike."""
+    """How independently tokens choose their experts: 1: each by itself, 0: all alike."""
     dense_layers: int = 0
     """Layers without experts, in a model that has any."""
     attention: tuple[AttentionLayers, ...] = ()
-    """The layers that attend, where they are not all alike; else empty."""
+    """Groups of attention layers, if these are not all alike; else empty."""
     state_bytes: int = 0
-    """Of a sequence, in layers with a recurrence; a pass reads and writes it once."""
+    """Bytes of state of a sequence in recurrent layers; a pass reads and writes it once."""
     state_flops: int = 0
-    """Operations of a token with that state."""
+    """Operations of a token on that state."""
 
     @property
     def caches(self) -> int:
@@ -163,7 +162,7 @@ class ModelCost:
 
     @property
     def token_weights(self) -> float:
-        """Weights in the layers that one token is multiplied by."""
+        """Weights of the layers that one token is multiplied by."""
         share = self.experts_used / self.experts if self.experts else 0.0
         return self.body_weights + share * self.expert_weights
 
@@ -177,7 +176,7 @@ class ModelCost:
         return self.sparse_layers * self.experts * (1.0 - spared)
 
     def layer_weights(self, experts_read: float) -> float:
-        """Return the weights of the layers that are read with so many experts."""
+        """Return the layers' weights that are read when so many experts are."""
         if not self.experts:
             return float(self.body_weights)
         share = experts_read / (self.sparse_layers * self.experts)
@@ -200,26 +199,26 @@ def _capped_sum(start: int, tokens: int, window: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
-    """Counts of one pass, or of several added up."""
+    """FLOPs, bytes and barriers of one pass, or of several passes added up."""
 
     linear_flops: float = 0.0
     attention_flops: float = 0.0
     weight_bytes: float = 0.0
     kv_read_bytes: float = 0.0
-    """Cached keys and values, each once a pass."""
+    """Bytes of cached keys and values, each counted once a pass."""
     barriers: float = 0
     experts_read: float = 0.0
     """Distinct experts in each layer of each pass, added up."""
     kv_again_bytes: float = 0.0
-    """What later tiles of tokens read of them again, from a nearer cache."""
+    """Bytes of these that later tiles of tokens read again, from a nearer CPU cache."""
     kv_write_bytes: float = 0.0
-    """Keys and values that the pass adds."""
+    """Bytes of keys and values that the pass adds."""
     unpacked: float = 0.0
     """Weights of the layers that passes of more than one token read, once each pass."""
     again_flops: float = 0.0
-    """Attention of one token, for each tile of tokens but the first."""
+    """FLOPs of one token's attention, for each tile of tokens but the first."""
     state_bytes: float = 0.0
-    """States of layers with a recurrence, read once and written once a pass."""
+    """Bytes of recurrent states, read once and written once a pass."""
 
     @property
     def flops(self) -> float:
@@ -232,7 +231,7 @@ class PassCost:
 
     @property
     def cached_bytes(self) -> float:
-        """Bytes of sequences' caches and states that are read or written."""
+        """Bytes of KV caches and recurrent states that are read or written."""
         return self.kv_read_bytes + self.kv_write_bytes + self.state_bytes
 
     def __add__(self, other: PassCost) -> PassCost:
@@ -252,10 +251,10 @@ def pass_cost(
     experts_read: float | None = None,
     batch: int = 1,
 ) -> PassCost:
-    """Count `tokens` tokens at KV length `start`, with logits for `outputs` of them.
+    """Count the cost of `tokens` tokens at KV length `start`, with logits for `outputs`.
 
     tile: tokens that share one read of the KV cache. experts_read: distinct experts of all layers
-    that the pass took; None: the expected. batch: so many sequences, each with its own cache.
+    that the pass used; None: the expected number. batch: sequences, each with its own cache.
     """
     experts = model.expected_experts(tokens * batch) if experts_read is None else experts_read
     read = batch * model.cache_read(start, tokens) / max(1, tokens)
@@ -280,8 +279,8 @@ def pass_cost(
 class Part(NamedTuple):
     """One sequence's rows in a pass: their number, cached positions before them, and logits.
 
-    together: of the cached ones so many, the first, are read once for it and others; readers: for
-    how many, on the average.
+    together: how many of the first cached positions are read once for several sequences; readers:
+    for how many, on average.
     """
 
     tokens: int
@@ -291,7 +290,7 @@ class Part(NamedTuple):
     readers: float = 1.0
 
     def spared(self, model: ModelCost) -> float:
-        """Return the bytes of the KV cache that other parts account for."""
+        """Return the KV cache bytes of shared prefixes that are counted in other parts."""
         if not self.together:
             return 0.0
         behind = model.cache_read(self.start - self.together, self.tokens)
@@ -307,7 +306,7 @@ def part_cost(
     tile: int,
     experts_read: float | None = None,
 ) -> PassCost:
-    """Count one sequence's share of a mixed pass; all `parts` make up the pass.
+    """Count the cost of one sequence in a mixed pass, which consists of all `parts`.
 
     Operations and KV cache are its own; what several read together is shared out evenly. Weights
     and barriers go by rows, the head by outputs.
@@ -335,7 +334,7 @@ def mixed_cost(
     tile: int,
     experts_read: float | None = None,
 ) -> PassCost:
-    """Count a pass with unequal rows of several sequences: the sum of their `part_cost`."""
+    """Count the cost of a mixed pass: the sum of the `part_cost` of its sequences."""
     rows, outputs = sum(part.tokens for part in parts), sum(part.outputs for part in parts)
     experts = model.expected_experts(rows) if experts_read is None else experts_read
     scored = read = again = scored_again = 0.0
@@ -362,7 +361,7 @@ def mixed_cost(
 
 
 def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> PassCost:
-    """Count `passes` single-token passes from KV length `start` on, in closed form."""
+    """Count the cost of `passes` single-token passes from KV length `start` on."""
     experts = model.expected_experts(1)
     return PassCost(
         linear_flops=2.0 * passes * (model.token_weights + model.head_weights),
@@ -396,7 +395,7 @@ class Prediction:
 
     @property
     def limit_s(self) -> float:
-        """The minimum time of the named bound alone."""
+        """The minimum time of the resource that bounds the pass."""
         return max(self.compute_s, self.memory_s, self.dispatch_s)
 
 
@@ -410,9 +409,10 @@ def layer_cost(
     tokens: int,
     start: int,
 ) -> PassCost:
-    """Return layer `number`'s part of `passes` passes that read `experts` experts altogether.
+    """Return the part of layer `number` in the cost of `passes` passes.
 
-    layers: all of the model. The passes computed `tokens` tokens from position `start` on.
+    layers: all of the model. The passes computed `tokens` tokens from position `start` on, and read
+    `experts` experts altogether.
     """
     mine, sparse = layers[number], max(1, model.sparse_layers)
     each = 1.0 / max(1, sparse * model.experts)
@@ -437,35 +437,35 @@ def layer_cost(
 
 
 class PartTimes(NamedTuple):
-    """The seconds that each part of some passes takes at the machine's limits, one by one."""
+    """The minimum seconds of each part of some passes, at the machine's limits."""
 
     linear_s: float
-    """Arithmetic of the products with the weights."""
+    """Arithmetic of GEMMs."""
     unpack_s: float
-    """As much arithmetic as one token takes in each pass of more than one."""
+    """Arithmetic of one token for each pass of several: the unit of the cost of unpacking."""
     attention_s: float
     """Arithmetic of scores and weighted values."""
     tile_s: float
-    """Attention of one row, of a head of the cache, for each tile of tokens but the first."""
+    """Attention of one row and one KV head, for each tile of tokens but the first."""
     weights_s: float
     """Reads of the weights."""
     cached_s: float
-    """Reads and writes of caches and states."""
+    """Reads and writes of KV caches and states."""
     reread_s: float
-    """Rereads of the cache by tiles: one head of one layer a thread at a time."""
+    """Rereads of the KV cache by tiles: one head of one layer a thread at a time."""
     dispatch_s: float
-    """The cost of `barriers`."""
+    """Time of the `barriers`."""
     barriers: float
     products_rate: float
-    """Operations a second of products with the weights."""
+    """Operations a second of GEMMs."""
     read_rate: float
-    """Bytes a second of `level`."""
+    """Read bandwidth of `level`, in bytes a second."""
     level: str
-    """The level of memory that holds weights and cache."""
+    """The memory level that holds the weights and the KV cache."""
 
     @property
     def minimum(self) -> Prediction:
-        """The minimum times: the sums by resource."""
+        """The minimum times by resource."""
         return Prediction(
             compute_s=self.linear_s + self.attention_s,
             memory_s=self.weights_s + self.cached_s + self.reread_s,
@@ -477,7 +477,7 @@ class PartTimes(NamedTuple):
 def part_times(
     cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1, level: str = ""
 ) -> PartTimes:
-    """Return the times of `cost`, made up of `passes` passes, part by part.
+    """Return the minimum times of the parts of `cost`, that of `passes` passes.
 
     level: where weights and cache lie; by default the nearest that holds what a pass reads.
     """
@@ -510,5 +510,5 @@ def part_times(
 def predict(
     cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1, level: str = ""
 ) -> Prediction:
-    """Predict the minimum times of `cost`, as `part_times` counts them."""
+    """Predict the minimum times of `cost` by resource: see `part_times`."""
     return part_times(cost, model, machine, passes, level).minimum

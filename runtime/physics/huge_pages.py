@@ -33,16 +33,16 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PageGain:
-    """The gain of huge pages. Each time is the best of all rounds: a neighbor only adds."""
+    """The gain of huge pages. Each time is the best of all rounds: other load only adds."""
 
     read_s: tuple[float, float]
-    """Seconds to read so many bytes on large pages, and on small ones."""
+    """Seconds to read a block of memory with huge pages, and with small ones."""
     touch_s: tuple[float, float]
-    """Seconds to touch fresh memory for the first time, likewise."""
+    """Seconds to touch new memory for the first time, with huge pages and with small ones."""
     date: str = ""
     """When it was measured last."""
     samples: int = 1
-    """Times that it was measured."""
+    """Number of measurements."""
     version: int = VERSION
 
     @property
@@ -71,7 +71,7 @@ class PageGain:
 
 
 def page_gain(library: Library, pool: Pool, folder: Path | None = None) -> PageGain:
-    """Return the saved gain of this machine; measure again the first few times."""
+    """Return the gain of huge pages here: saved, or measured again the first few times."""
     path = (folder or profile_folder()) / f"pages-{machine_id(library)}.json"
     saved = load_fields(path, _of_fields)
     if saved is not None and saved.samples >= SAMPLES:
@@ -91,7 +91,7 @@ def _of_fields(fields: dict[str, Any]) -> PageGain | None:
 
 
 def measure(library: Library, pool: Pool) -> PageGain:
-    """Allocate, touch and read both kinds in turns."""
+    """Measure the gain: allocate, touch and read huge and small pages in turns."""
     touched: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(ROUNDS):
         for large in touched:

@@ -42,7 +42,7 @@ TILE_ROWS = 10.0
 
 
 def length_class(start: int) -> int:
-    """Return the first of the KV lengths in this class: an eighth of a length wide, or 128."""
+    """Round a KV length down to the first of its class, which is an eighth of it wide, or 128."""
     step = _class_width(start)
     return start // step * step
 
@@ -66,20 +66,20 @@ class Efficiency:
 
     read: float = 0.95
     attention_read: float = 0.8
-    """Shares of the read bandwidth, of products and of attention."""
+    """Shares of the read bandwidth that GEMMs and attention reach."""
     products: float = 0.7
     attention: float = 0.75
-    """Shares of the arithmetic peak."""
+    """Shares of the arithmetic peak that GEMMs and attention reach."""
     extra_tokens: float = 1.0
-    """A pass of n tokens, of more than one, costs as much arithmetic as n + so many of a long one:
-    to load and unpack the weights takes the time of these."""
+    """Cost of loading and unpacking the weights in a pass of several tokens, as the arithmetic of
+    so many more tokens."""
     row_s: float = 4e-5
     decode_rows_s: float = 1e-5
-    """Seconds for what is done to each token beside, in a prefill and in a pass of one token."""
+    """Seconds of norms, rotation and the like for a token: in a prefill, in a pass of one token."""
     barrier_s: float = 8e-7
     decode_barrier_s: float = 5e-7
-    """Seconds of one barrier, with dispatch and time stamps of its ops, in a prefill and in a pass
-    of one token."""
+    """Seconds of one barrier, with dispatch and time stamps of its ops: in a prefill, in a pass of
+    one token."""
     waiting: float = 0.015
     """Share of the time in kernels that threads wait for each other."""
 
@@ -89,12 +89,12 @@ class Passes:
     """An engine's partition of work into passes."""
 
     chunk: int
-    """Most tokens of a pass."""
+    """Maximum tokens of a prefill pass."""
     tile: int
-    """Tokens that share one read of the cache."""
+    """Tokens that share one read of the KV cache."""
     decode_barriers: int
     prefill_barriers: int
-    """Barriers of one pass."""
+    """Barriers of a decode pass, and of a prefill pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,9 @@ class LatencyEstimate:
     rows_s: float
     dispatch_s: float
     least: Prediction
-    """The least times that the limits allow."""
+    """Minimum times by the machine's limits."""
     attained: Prediction | None = None
-    """Times of arithmetic and of reading alone, at the rates that kernels reach."""
+    """Separate times of arithmetic and of reads, at the rates that kernels reach."""
 
     @property
     def seconds(self) -> float:
@@ -127,7 +127,7 @@ class LatencyEstimate:
 
     @property
     def seen(self) -> Observation:
-        """Expected shares and bound, as time stamps will show them."""
+        """Expected shares and bound, as they will be observed from time stamps."""
         return observe(self.least, self.seconds, self.kernel_s, self.attained, self.rows_s)
 
 
@@ -140,7 +140,7 @@ def estimate(
     start: int,
     batch: int = 1,
 ) -> LatencyEstimate:
-    """Estimate `tokens` tokens at context `start`, with logits for the last.
+    """Estimate the latency of `tokens` tokens at context `start`, with logits for the last.
 
     More than a chunk are several passes. `batch`: so many sequences at once, each alike.
     """
@@ -181,7 +181,7 @@ def expect_mixed(
     passes: Passes,
     parts: Sequence[Part],
 ) -> LatencyEstimate:
-    """Estimate one pass with unequal rows of several sequences."""
+    """Estimate the latency of one pass with unequal rows of several sequences."""
     rows, outputs = sum(part.tokens for part in parts), sum(part.outputs for part in parts)
     cost = mixed_cost(model, parts, passes.prefill_barriers, passes.tile)
     times = part_times(cost, model, machine)
@@ -196,7 +196,7 @@ def expect_mixed(
 def shared_s(alone_s: Callable[[int], float], units: int, threads: int) -> float:
     """Return the seconds of `units` equal units, one thread each, spread over `threads`.
 
-    alone_s: what all of it takes so many threads that are busy to the end.
+    alone_s: seconds of all units on a number of threads that are busy to the end.
     """
     whole, rest = divmod(units, threads)
     busy = whole * threads * alone_s(threads)
@@ -204,7 +204,7 @@ def shared_s(alone_s: Callable[[int], float], units: int, threads: int) -> float
 
 
 def even_part(tokens: int, chunk: int) -> int:
-    """Return the tokens of the next pass of equal passes, with no small one at the end."""
+    """Return the tokens of the next pass, when `tokens` are divided into equal passes."""
     if tokens <= chunk:
         return tokens
     part = -(-tokens // -(-tokens // chunk))
@@ -212,7 +212,7 @@ def even_part(tokens: int, chunk: int) -> int:
 
 
 def attainable(times: PartTimes, reached: Efficiency) -> Prediction:
-    """Return the separate times of arithmetic, reads and barriers at the kernels' rates."""
+    """Return the separate times of arithmetic, reads and barriers, at the kernels' rates."""
     return Prediction(
         compute_s=(times.linear_s + reached.extra_tokens * times.unpack_s) / reached.products
         + attention_arithmetic_s(times) / reached.attention,
@@ -224,7 +224,7 @@ def attainable(times: PartTimes, reached: Efficiency) -> Prediction:
 
 
 def attention_arithmetic_s(times: PartTimes) -> float:
-    """Return the seconds of attention's arithmetic with what tiles unpack again."""
+    """Return the seconds of attention's arithmetic, with the unpacking that tiles repeat."""
     return times.attention_s + TILE_ROWS * times.tile_s
 
 

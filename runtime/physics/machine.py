@@ -65,34 +65,34 @@ class MachineProfile:
 
     cpu: str
     cores: int
-    """Model name and cores that this process may use."""
+    """CPU model name, and number of cores that this process may use."""
     target: str
     threads: int
     caches: dict[str, int]
-    """Bytes by level: L1 and L2 of one core, L3 as shared."""
+    """Bytes by level: L1 and L2 of one core, the shared L3."""
     read_gbps: dict[str, float]
     """Read bandwidth in 10^9 bytes/s by level, all threads together."""
     int8_gops: float
     fp32_gflops: float
     bf16_gflops: float
-    """Arithmetic peaks, 10^9 operations/s."""
+    """Arithmetic peaks of int8, float32 and bf16, 10^9 operations/s."""
     barrier_s: float
-    """One barrier with an empty op, seconds."""
+    """Seconds of one barrier with an empty op."""
     date: str = ""
     """When it was measured last."""
     version: int = VERSION
     spread: dict[str, float] = field(default_factory=dict)
-    """By probe, how far the slowest repeat was from the best one, 0 for not at all."""
+    """By probe, how far the slowest repeat was from the best one; 0: not at all."""
     samples: int = 1
-    """Times that it was measured; each figure is the best of them."""
+    """Number of measurements; each figure is the best of them."""
     w8a8_gops: float = 0.0
-    """The int8 peak of 8-bit weights; 0: it was not measured."""
+    """The int8 peak with 8-bit weights; 0: not measured."""
     run_delay: dict[str, float] = field(default_factory=dict)
-    """By probe, the share of the time that a thread was ready to run without a core."""
+    """By probe, the share of the time that a thread was runnable without a core."""
 
     @cached_property
     def doubtful(self) -> bool:
-        """Whether other work disturbed a figure in all of its measurements."""
+        """Whether other load disturbed all measurements of some figure."""
         return any(self._doubt_of(name) > 1 for name in {**self.spread, **self.run_delay})
 
     def _doubt_of(self, probe: str) -> float:
@@ -110,7 +110,7 @@ class MachineProfile:
         return self.read_gbps.get(level, self.read_gbps["DRAM"]) * 1e9
 
     def merged(self, other: MachineProfile) -> MachineProfile:
-        """Return the better of each figure: a busy neighbor does not lower a limit."""
+        """Merge two profiles, the better of each figure: other load does not lower a limit."""
         names = {**self.spread, **other.spread}
         quieter = {name: min(self, other, key=lambda one: one._doubt_of(name)) for name in names}
         return dataclasses.replace(
@@ -134,7 +134,7 @@ class MachineProfile:
 
 
 def cpu_name() -> str:
-    """Return the CPU's model name as the system gives it, and what it is masked to.
+    """Return the CPU's model name as the system reports it, and the feature set of its mask.
 
     So limits and calibrations of a masked CPU are not those of the whole one.
     """
@@ -163,7 +163,7 @@ def physical_cores() -> int:
 
 
 def pool_size(threads: int | None) -> int:
-    """Return a pool's threads: `threads`, at most one per usable core; None: the physical cores.
+    """Return a pool's thread count: `threads`, at most one per usable core; None: physical cores.
 
     Threads without a core of their own wait for each other at every barrier.
 
@@ -219,7 +219,7 @@ def resident_sizes(caches: Mapping[str, int], threads: int) -> dict[str, int]:
 
 
 def profile(library: Library, pool: Pool, folder: Path | None = None) -> MachineProfile:
-    """Return this machine's limits: saved ones once they were measured often enough.
+    """Return this machine's limits: saved ones, if measured often enough, else measured now.
 
     The first few calls measure, and more of them while other work disturbs the figures; the best of
     each is kept.
@@ -240,18 +240,18 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
 
 
 def known(target: str, threads: int, folder: Path | None = None) -> MachineProfile | None:
-    """Return the limits measured with so many threads on `target`; None if there are none."""
+    """Return the saved limits for `threads` threads on `target`; None if there are none."""
     return _read(_path(target, threads, folder))
 
 
 def save_fields(path: Path, found: DataclassInstance) -> None:
-    """Save a measurement, atomically; if that fails, it is measured again."""
+    """Save the fields of a measurement atomically; errors are ignored: it is measured again."""
     with contextlib.suppress(OSError):
         write_file(path, json.dumps(dataclasses.asdict(found), indent=1))
 
 
 def now() -> str:
-    """Return the date of a measurement."""
+    """Return the current UTC time, as the date of a measurement."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
@@ -266,7 +266,7 @@ def _path(target: str, threads: int, folder: Path | None) -> Path:
 
 
 def load_fields(path: Path, make: Callable[[dict[str, Any]], T | None]) -> T | None:
-    """Make an object of a file's fields; None if it is not readable, and is measured again."""
+    """Load an object from a file of its fields; None if it is not readable."""
     try:
         return make(json.loads(read_own(path)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -278,12 +278,12 @@ def _read(path: Path) -> MachineProfile | None:
 
 
 def measure(library: Library, pool: Pool, repeats: int = 4) -> MachineProfile:
-    """Measure with all of the pool's threads; about half a second."""
+    """Measure the machine's limits with all of the pool's threads: about half a second."""
     return RooflineProbe(library, pool, ("int8", "fp32")).sample(repeats)
 
 
 def run_tape(tape: CompiledTape) -> float:
-    """Return the seconds of a tape from start to end."""
+    """Run a tape from start to end; return its seconds."""
     started, at = time.perf_counter(), 0
     while at < len(tape):
         at = tape.run(at)
@@ -293,7 +293,7 @@ def run_tape(tape: CompiledTape) -> float:
 def best_of(
     run: Callable[[], float], repeats: int, watch: Callable[[], Callable[[], float | None]]
 ) -> tuple[float, float, float]:
-    """Return the best run's seconds, with spread and run delay of the quietest set of runs.
+    """Return the best run's seconds, and spread and run delay of the quietest set of runs.
 
     A set is `repeats` runs after one that only warms up. One that other work disturbed is measured
     again, `SETS` in all at most.
@@ -365,7 +365,7 @@ class RooflineProbe:
         self._barrier_rate = self._barrier().rate()  # no share is of it: once is enough
 
     def sample(self, repeats: int = RUNS) -> MachineProfile:
-        """Measure the limits now. The caches hold the probes' data afterwards."""
+        """Measure the limits. The caches hold the probes' data afterwards."""
         # DRAM last: the smaller levels are then measured on caches that no sweep has just filled.
         found = {f"read {level}": one.rate(repeats) for level, one in self._reads.items()}
         found |= {name: one.rate(repeats) for name, one in self._peaks.items()}

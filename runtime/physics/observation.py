@@ -11,12 +11,12 @@ OVERLAP = 2.0  # of arithmetic and reading in a pass: 1 for none, more for more
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The observation of a phase: shares between 0 and 1."""
+    """The observed shares of a phase, each between 0 and 1, and its bound."""
 
     mfu: float
-    """The minimum time of the arithmetic over the time it took."""
+    """The minimum time of the phase's arithmetic over its measured time."""
     mbu: float
-    """The minimum time of reading and writing over the time it took."""
+    """The minimum time of the phase's reads and writes over its measured time."""
     dispatch_share: float
     """The share of the time outside of kernels."""
     shares: dict[Bound, float]
@@ -28,7 +28,7 @@ class Observation:
 
 
 NOTHING = Observation(0.0, 0.0, 0.0, {"compute": 0.5, "memory": 0.5, "dispatch": 0.0}, "compute", 0)
-"""A phase that took no time."""
+"""The observation of a phase that took no time."""
 
 
 def observe(
@@ -38,7 +38,7 @@ def observe(
     attained: Prediction | None = None,
     rows_s: float = 0.0,
 ) -> Observation:
-    """Observe `wall_s` seconds of a phase, of which a thread was in kernels for `kernel_s`.
+    """Attribute the time of a phase to arithmetic, memory and dispatch.
 
     Time outside of kernels is dispatch. Norms, quantization and rotation follow none of the three
     resources: fewer weights or products take nothing off them. In products and attention arithmetic

@@ -45,15 +45,15 @@ SHORT_BYTES, LONG_BYTES = 16 << 20, 1 << 20  # of weights: from memory, and from
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """Tile sizes of the products."""
+    """The register tile sizes of GEMMs."""
 
     tile: int
     max_single_tile: int
-    """See above; the second is at least tile."""
+    """Tokens of a tile, and tokens up to which a pass is one tile, at least `tile`."""
     gains: Mapping[str, Sequence[float]]
-    """By setting, such as ``tile=8``, how many times as fast it was, round by round."""
+    """By setting, such as ``tile=8``, its speedup in each round."""
     date: str = ""
-    """When it was measured; "" for the usual plan."""
+    """When it was measured; "" for the default plan."""
 
 
 def default(target: CpuTarget) -> TilePlan:
@@ -62,7 +62,7 @@ def default(target: CpuTarget) -> TilePlan:
 
 
 def constants(target: CpuTarget, tile: int, max_single_tile: int) -> dict[str, int]:
-    """Return the constants of a product's kernel; none for the default plan: the same kernel."""
+    """Return the constants of a GEMM's kernel; none for the default plan."""
     found = {} if tile == quant_tile_tokens(target) else {"tile": tile}
     # Up to the larger of the two a pass is one tile.
     same = max(tile, max_single_tile) == max(tile, single_tile_tokens(target))
@@ -84,7 +84,7 @@ def best(gains: Mapping[int, Sequence[float]], default: int) -> int:
 
 
 def measure(library: Library, pool: Pool) -> TilePlan:
-    """Find the plan of this machine: under a second, and the time to compile."""
+    """Measure the best tile plan of this machine: under a second, and the time to compile."""
     target = library.target
     plan, (tiles, wholes) = default(target), candidates(target)
     bench = _Bench(library, pool)

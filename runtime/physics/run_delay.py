@@ -21,7 +21,7 @@ def delay_of(tid: int) -> int | None:
 
 
 class RunDelay:
-    """The run delay of the calling thread and of `workers`, from now on."""
+    """A meter of the run delay of the calling thread and of `workers`, from now on."""
 
     def __init__(self, workers: Iterable[int]) -> None:
         threads = (threading.get_native_id(), *workers)
@@ -29,7 +29,7 @@ class RunDelay:
         self._began = time.perf_counter()
 
     def share(self, seconds: float | None = None) -> float | None:
-        """Return the largest share of a time that a thread had no core, 0 to 1.
+        """Return the largest share of the time that one of the threads had no core, 0 to 1.
 
         Args:
             seconds: the time; default: all of it since this object was made.

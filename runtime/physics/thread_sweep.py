@@ -1,4 +1,4 @@
-"""This machine's limits by number of threads: the gain and cost of each one."""
+"""A sweep of this machine's limits by number of threads."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _MAX_COUNTS = 8  # numbers of threads
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ThreadSweep:
-    """Profiles by number of threads."""
+    """Machine profiles by number of threads."""
 
     machine: str
-    """What it was measured on, in hex: host, CPU, cores and feature set."""
+    """Identifier of the measured machine: see `machine_id`."""
     date: str
     topology: Topology
     profiles: tuple[MachineProfile, ...]
-    """For each number of threads the limits, with the spread of their repeats."""
+    """The limits for each number of threads, with the spread of their repeats."""
     left_out: tuple[int, ...] = ()
     """Numbers of threads for which there was no time."""
 
 
 def thread_counts(physical: int, usable: int) -> list[int]:
-    """Return 1, 2, 4, … up to all cores, the physical ones, and one more where SMT begins."""
+    """Return the thread counts to sweep: 1, 2, 4, …, physical cores, one more, all cores."""
     found = {1, physical, usable}
     found |= {2**n for n in range(1, usable.bit_length()) if 2**n <= usable}
     if usable > physical:
@@ -58,7 +58,7 @@ def sweep(
     counts: Sequence[int] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ThreadSweep:
-    """Measure with each number of threads, about half a second each, 20 s at most."""
+    """Measure the machine's limits for each number of threads: half a second each, at most 20 s."""
     seen = topology()
     todo = list(counts or thread_counts(seen.physical, seen.usable))
     started, found = clock(), []
@@ -76,13 +76,13 @@ def sweep(
 
 
 def machine_id(library: Library) -> str:
-    """Return an identifier of this machine and feature set."""
+    """Return an identifier, in hex, of this host, its CPU, cores and feature set."""
     key = f"{platform.node()}|{cpu_name()}|{usable_cores()}|{library.target}|{VERSION}"
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def save(found: ThreadSweep, folder: Path | None = None) -> None:
-    """Save a sweep to the cache; if that fails, it is only shown."""
+    """Save a sweep to the user's cache; errors are ignored."""
     save_fields(_path(found.machine, folder), found)
 
 

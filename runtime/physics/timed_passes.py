@@ -31,32 +31,32 @@ class Case:
 
     @property
     def start(self) -> int:
-        """Tokens in the KV cache before: a decode needs at least one."""
+        """Tokens in the KV cache before the case: a decode needs at least one."""
         return self.depth if self.prompt else max(self.depth, 1)
 
     @property
     def end(self) -> int:
-        """Maximum tokens of the session: a decode samples one more than it computes."""
+        """Session tokens that the case needs: a decode samples one more than it computes."""
         return self.start + self.tokens + 1
 
     @property
     def name(self) -> str:
-        """``pp512``, ``tg32 @ d2048``."""
+        """The name as in llama-bench, such as ``pp512`` or ``tg32 @ d2048``."""
         test = f"pp{self.prompt}" if self.prompt else f"tg{self.generate}"
         return f"{test} @ d{self.depth}" if self.depth else test
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One repetition of a case, every pass of it run by all threads."""
+    """The times of one repetition of a case, with all threads in every pass."""
 
     seconds: float
-    """Of the case's passes."""
+    """Seconds of the case's passes."""
     parts: Mapping[str, float]
-    """Seconds that a thread was in products, head, attention and rows, on average; of a decode in
-    one of its passes."""
+    """Seconds by part (products, head, attention, rows), as the mean over the threads; of a decode,
+    for one pass."""
     experts: float | None = None
-    """How many of a layer's experts were used, on average; None where there are none."""
+    """Mean number of experts that a layer used; None without experts."""
 
 
 class PassTimer(Protocol):
@@ -64,28 +64,28 @@ class PassTimer(Protocol):
 
     name: str
     cost: ModelCost
-    """Of the model."""
+    """The cost model's inputs for the model."""
     machine: MachineProfile
-    """The best limits that this machine has shown."""
+    """The best measured limits of this machine."""
     kv: str
     """Format of the KV cache."""
     context: int
-    """Positions that a case may reach."""
+    """Maximum positions of a case."""
 
     @property
     def passes(self) -> Passes:
-        """How the work of the cases is split into passes."""
+        """The partition of the cases into passes."""
         ...
 
     def prepare(self, cases: Sequence[Case]) -> None:
-        """Make room for cases.
+        """Prepare a session that has room for all cases.
 
         Raises:
             SettingError: one does not fit the context.
         """
 
     def time(self, case: Case) -> Timing:
-        """Run a prepared case."""
+        """Time a prepared case."""
         ...
 
     def probe(self) -> RooflineProbe:
@@ -93,4 +93,4 @@ class PassTimer(Protocol):
         ...
 
     def use(self, found: Calibration | None) -> None:
-        """Predict with a calibration from now on, or with none."""
+        """Set the calibration for predictions; None: none."""

@@ -15,24 +15,24 @@ _PAGES = Path("/sys/kernel/mm")
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Cores and pages."""
+    """The cores of this machine, and its page sizes."""
 
     usable: int
     physical: int
-    """Cores that this process may run on; without SMT siblings."""
+    """Cores that this process may run on: with and without SMT siblings."""
     slow: int
-    """Cores of less than nine tenths of the fastest one's capacity or top frequency."""
+    """Number of cores below nine tenths of the fastest one's capacity or top frequency."""
     mhz: tuple[float, float]
-    """Clock rates that the system says the usable cores run at, lowest and highest; 0: none."""
+    """Reported clock rates of the usable cores, lowest and highest; 0: unknown."""
     page_bytes: int
     huge_page_bytes: tuple[int, ...]
     """Sizes of pages, the usual one first."""
     transparent: str
-    """When the system uses large pages by itself, e.g. ``madvise``; empty: unknown."""
+    """Mode of transparent huge pages, e.g. ``madvise``; empty: unknown."""
 
 
 def topology() -> Topology:
-    """Read the topology now; clock rates may change within a second."""
+    """Read the topology; clock rates may change within a second."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     rates = _clock_rates(cores)
     return Topology(
@@ -58,7 +58,7 @@ def slow_cores(strengths: list[float]) -> int:
 
 
 def chosen(text: str) -> str:
-    """Return the word in brackets: ``always [madvise] never`` is ``madvise``."""
+    """Parse the selected option in brackets: ``always [madvise] never`` is ``madvise``."""
     _, opened, rest = text.partition("[")
     return rest.partition("]")[0] if opened else ""
 

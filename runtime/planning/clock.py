@@ -1,7 +1,7 @@
-"""The time of simulated passes: the latency model, corrected by observed passes.
+"""Pass times of the simulation: the latency model, corrected by observed passes.
 
-The model is asked for a few lengths of the KV cache only, as the engine's own tuner does, so that
-nearly every pass is one that was asked for before.
+The model is evaluated for a few KV lengths only, as in the engine's own tuner, so that nearly every
+pass is found in a table.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Seen(NamedTuple):
     parts: tuple[Part, ...]
     seconds: float
     gap_s: float
-    """From its start to its end, and until the next one began."""
+    """Seconds from its start to its end, and from its end to the start of the next one."""
     expected_s: float = 0.0
-    """What the engine expected of it, for its policy; 0 where it did not say."""
+    """The engine's own prediction; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,20 @@ class Corrections:
 
     alone: Mapping[int, float] = field(default_factory=dict)
     shared: Mapping[int, float] = field(default_factory=dict)
-    """Seconds by predicted ones, by kind of rows (`pass_correction.kind_of`), of passes of one
-    sequence and of several: all of them together."""
+    """Measured over predicted seconds, in total, by class of rows (`pass_correction.kind_of`): of
+    passes of one sequence, and of several."""
     typical: float = 1.0
-    """What the engine expects of passes over what they take: it goes by medians, and by the time in
-    kernels."""
+    """The engine's own predictions, which go by medians and kernel time, over measured times."""
     pass_s: float = HOST_PASS_S
     row_s: float = HOST_ROW_S
-    """Seconds of the host between two passes, and for each sequence in one."""
+    """Seconds between two passes: constant part, and part for each sequence."""
     passes: int = 0
-    """Passes that it was learned from."""
+    """Number of passes that it was learned from."""
     date: str = ""
     """When it was learned."""
 
     def factor(self, rows: int, sequences: int) -> float:
-        """Return the factor of a pass's prediction."""
+        """Return the factor that corrects a pass's predicted seconds."""
         known = self.shared if sequences > 1 and self.shared else self.alone
         if not known:
             return 1.0
@@ -69,7 +68,7 @@ class Corrections:
 
 
 def learn(forecaster: Forecaster, seen: Sequence[Seen], date: str = "") -> Corrections:
-    """Fit the time of passes to their predictions.
+    """Fit corrections of predicted to observed pass times.
 
     Sums of seconds, so that slow passes count as well; smoothed over kinds, since of some there are
     few, and a step between two would steer the policy.
@@ -123,7 +122,7 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 
 def predicted_s(forecaster: Forecaster, parts: Sequence[Part]) -> float:
-    """Predict a pass's seconds by the latency model: a single row has a plan of its own."""
+    """Predict a pass's seconds by the latency model; a single row is a decode pass."""
     if len(parts) == 1:
         return forecaster.phase_s(parts[0].tokens, parts[0].start)
     return forecaster.mixed_s(parts)
@@ -133,7 +132,7 @@ _MIDDLES = [class_middle(128 * n + 1) for n in range(1 << 13)]
 
 
 def middle(start: int) -> int:
-    """Return `class_middle`, from a table where there is one."""
+    """Return `class_middle` of a KV length, from a table where it has one."""
     if not start:
         return 0
     return _MIDDLES[start >> 7] if start < 1 << 20 else class_middle(start)
@@ -152,7 +151,7 @@ def _between(rows: int) -> tuple[int, int]:
 
 
 Timed = tuple[float, Mapping[str, float]]
-"""Seconds of a pass, and what follows each bound: shares that are 1 together."""
+"""Seconds of a pass, and the share of each bound in them, 1 in total."""
 
 
 class Clock:
@@ -161,18 +160,18 @@ class Clock:
     def __init__(self, forecaster: Forecaster, seen: Corrections | None = None) -> None:
         self.forecaster, self.seen = forecaster, seen or Corrections()
         self.chunk = forecaster.passes.chunk
-        """Tokens of a prefill pass at most."""
+        """Maximum tokens of a prefill pass."""
         self._mixed: dict[tuple[int, int, int, int, int], Timed] = {}
         self._alone: dict[tuple[int, int], float] = {}
         self.rooms: dict[float, dict[tuple[int, int, int, int], tuple[int, Any]]] = {}
-        """What machines that go by it have looked up, by deadline."""
+        """Cached results of the policy's room for rows, by deadline, shared by machines."""
 
     def next_chunk(self, tokens: int, limit: int) -> int:
-        """Choose the next chunk: see `Timing`."""
+        """Return the size of the next prefill chunk: see `pass_policy.Timing`."""
         return even_part(tokens, min(limit, self.chunk))
 
     def pass_s(self, tokens: int, start: int) -> float:
-        """Estimate a pass, of many tokens several passes: see `Timing`."""
+        """Predict the seconds of one or several passes of a sequence: see `pass_policy.Timing`."""
         key = tokens if tokens < 64 else tokens & -16, middle(start)
         found = self._alone.get(key)
         if found is None:
@@ -181,7 +180,7 @@ class Clock:
         return found
 
     def expected_s(self, parts: Sequence[Part]) -> float:
-        """Return the engine's estimate of a pass."""
+        """Return the seconds that the engine would predict for a pass."""
         return self.seconds(parts)[0] * self.seen.typical
 
     def seconds(self, parts: Sequence[Part]) -> Timed:
@@ -205,7 +204,7 @@ class Clock:
         return self.mixed(ones, behind, rows, start, sum(part[2] for part in others))
 
     def mixed(self, ones: int, behind: int, rows: int, start: int, outputs: int) -> Timed:
-        """Estimate a pass of a prompt's rows, and single rows with so many positions in all."""
+        """Estimate a pass of `rows` prompt rows and `ones` decode rows over `behind` positions."""
         key = ones, middle(behind // ones) if ones else 0, rows, middle(start), outputs
         found = self._mixed.get(key)
         if found is None:
@@ -238,7 +237,7 @@ class Clock:
 
 
 def as_json(forecaster: Forecaster, seen: Sequence[Seen], date: str) -> str:
-    """Return the observed passes of a model on a machine, as JSON values."""
+    """Serialize the observed passes of a model on a machine as JSON."""
     fields = {
         "version": VERSION,
         "model": forecaster.name,
@@ -254,7 +253,7 @@ def as_json(forecaster: Forecaster, seen: Sequence[Seen], date: str) -> str:
 
 
 def read(path: str | Path) -> tuple[Forecaster, list[Seen], str]:
-    """Read such a file: the model and machine, the observed passes, and their date.
+    """Read a file of `as_json`: model and machine, observed passes, and their date.
 
     Raises:
         SettingError: the file is not one of these.

@@ -36,19 +36,19 @@ class Usage:
     """A profile of use; tokens are those of one question, over all its steps."""
 
     turns: float
-    """Questions a day."""
+    """Number of questions a day."""
     input: float
     """Tokens of prompts as an API counts them: each step's whole context."""
     cached: float
-    """Those of them that are cached, which neither we nor APIs compute again."""
+    """Prompt tokens found in a prefix cache, which neither we nor APIs compute again."""
     output: float
-    """Tokens that are written."""
+    """Output tokens."""
     steps: float = 1.0
     """Replies of the model that a question takes; each has the whole context before it."""
     concurrency: int = 1
-    """Questions at once while there are any."""
+    """Number of concurrent questions while there are any."""
     answered: float = 1.0
-    """Share of the questions whose answers are of use."""
+    """Share of the questions with useful answers."""
 
     def __post_init__(self) -> None:
         for name in ("turns", "input", "output", "steps"):
@@ -62,13 +62,13 @@ class Usage:
 
     @property
     def computed(self) -> float:
-        """Prompt tokens to compute."""
+        """Prompt tokens to compute, those not cached."""
         return self.input - self.cached
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Tokens a second of prefill, and of decode over all sequences; and their source."""
+    """Tokens a second of prefill, and of decode over all sequences, with their source."""
 
     prefill: float
     decode: float
@@ -79,23 +79,23 @@ class Speeds:
             raise SettingError(f"speeds must be above 0, not {self.prefill:g} and {self.decode:g}")
 
     def busy_s(self, usage: Usage) -> float:
-        """Return the seconds of a machine that a question takes."""
+        """Return the machine-seconds that a question takes."""
         return usage.computed / self.prefill + usage.output / self.decode
 
 
 def per_million(hourly: float, tokens_per_s: float) -> float:
-    """Return the dollars for a million tokens of a machine that is fully busy."""
+    """Return the dollars for a million tokens on a machine that is fully busy."""
     return hourly / (HOUR_S * tokens_per_s) * 1e6
 
 
 def owned_hourly(hardware: Hardware, kwh: float) -> float:
-    """Return the dollars for an hour in which an owned machine is busy: wear and power."""
+    """Return the dollars for a busy hour of an owned machine: depreciation and power."""
     wear = hardware.price / (hardware.years * YEAR_DAYS * hardware.hours)
     return wear + hardware.watts / 1e3 * kwh
 
 
 def paid_hours(hardware: Hardware, busy_h: float) -> tuple[float, int]:
-    """Return the paid machine-hours a day for so many hours of work, and how many machines."""
+    """Return the paid machine-hours a day for `busy_h` hours of work, and the machines needed."""
     billing = hardware.billing if hardware.rented else "always"
     max_hours = 24.0 if billing != "always" else hardware.hours
     machines = max(1, math.ceil(busy_h / max_hours - 1e-9))
@@ -108,7 +108,7 @@ def paid_hours(hardware: Hardware, busy_h: float) -> tuple[float, int]:
 
 
 def day_cost(hardware: Hardware, busy_h: float, kwh: float) -> tuple[float, int]:
-    """Return the dollars a day for so many hours of work, and the machines needed."""
+    """Return the dollars a day for `busy_h` hours of work, and the machines needed."""
     paid, machines = paid_hours(hardware, busy_h)
     if hardware.rented:
         return paid * hardware.hourly, machines
@@ -120,34 +120,34 @@ def day_cost(hardware: Hardware, busy_h: float, kwh: float) -> tuple[float, int]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One way to get the answers, and its price."""
+    """One way to compute the answers, a machine or an API, and its price."""
 
     name: str
     kind: str
-    """Of the machine or API; kind is ``cpu``, ``gpu`` or ``api``."""
+    """Name and kind of the machine or API: ``cpu``, ``gpu`` or ``api``."""
     question: float
     """Dollars for a question."""
     answer: float
-    """Dollars for an answer that is of use."""
+    """Dollars for a useful answer."""
     month: float
     """Dollars for 30 days."""
     input: float
     cached: float
     output: float
-    """Dollars for a million tokens: an API's prices; of a machine, what its time costs while it is
-    busy all the time that it is paid. What is cached takes no time."""
+    """Dollars for a million tokens: an API's prices; of a machine, the price of its time when it is
+    busy all the time that it is paid. Cached tokens take no time."""
     day: Callable[[float], float]
-    """Dollars a day by questions a day."""
+    """Function from questions a day to dollars a day."""
     used: float = 1.0
     """Share of the paid time in which a machine is busy."""
     speeds: Speeds | None = None
-    """Of a machine."""
+    """Speeds of the machine; None for an API."""
     machines: int = 0
-    """How many machines it takes."""
+    """Number of machines; 0 for an API."""
 
 
 def api_choice(api: ApiPrice, usage: Usage) -> Choice:
-    """Return an API's choice; without own prices, cached and written input cost as any other."""
+    """Price a profile on an API; cached and written input costs as other input by default."""
     cached = api.input if api.cached is None else api.cached
     written = api.input if api.written is None else api.written
     question = usage.computed * written + usage.cached * cached + usage.output * api.output
@@ -166,7 +166,7 @@ def api_choice(api: ApiPrice, usage: Usage) -> Choice:
 
 
 def machine_choice(hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float) -> Choice:
-    """Return a machine's choice."""
+    """Price a profile on a machine."""
     each_h = speeds.busy_s(usage) / HOUR_S
     busy_h = usage.turns * each_h
     day, machines = day_cost(hardware, busy_h, kwh)
@@ -196,9 +196,9 @@ def gpu_speeds(
     kv_bytes: float,
     usage: Usage,
 ) -> Speeds:
-    """Estimate a GPU's speeds to first order, as the seeds do: a roofline and two shares.
+    """Estimate a GPU's speeds to first order: a roofline and two shares of its limits.
 
-    weights, active: weights of the model, and those that one token takes. kv_bytes: of a position.
+    weights, active: weights of the model, and those that a token uses. kv_bytes: of a position.
 
     Raises:
         SettingError: the model does not fit, or nothing is known of the GPU.
@@ -230,7 +230,7 @@ def gpu_speeds(
 def cheaper(
     one: Callable[[float], float], other: Callable[[float], float]
 ) -> list[tuple[float, float]]:
-    """Return the questions a day between which `one` costs no more than `other`, by range.
+    """Return the ranges of questions a day in which `one` costs no more than `other`.
 
     The first begins at the break-even; the end of the last one is infinite if none is found.
     """
@@ -264,13 +264,13 @@ class Sensitivity:
     name: str
     low: float
     high: float
-    """Dollars with half of the input and with twice of it, or between the bounds that it has."""
+    """Dollars with half of the input and with twice as much, or at its lower and upper bound."""
 
 
 def sensitivities(
     hardware: Hardware, speeds: Speeds, usage: Usage, kwh: float
 ) -> Sequence[Sensitivity]:
-    """Vary each input to half and twice, one at a time; the largest change first."""
+    """Price a question with each input halved and doubled; the largest change first."""
 
     def price(
         h: Hardware = hardware, s: Speeds = speeds, u: Usage = usage, k: float = kwh

@@ -34,20 +34,20 @@ class Scenario:
 
     forecaster: Forecaster
     seen: Corrections = field(default_factory=Corrections)
-    """A model on a machine, and what this one was seen to do beside it."""
+    """The model on a machine, and corrections of its predicted pass times."""
     machines: int = 1
-    """How many machines, all alike."""
+    """Number of machines, all equal."""
     programs: Sequence[Program] = ()
-    """Those that are run in any order; or `mix`, which are made up."""
+    """Programs to draw from; else `mix` generates them."""
     mix: Mix | None = None
     count: int = 1000
-    """Conversations."""
+    """Number of conversations."""
     rate: float = 0.0
-    """Conversations a second over all machines; 0: all at once."""
+    """Conversations that arrive in a second, over all machines; 0: all at once."""
     policy: Policy = field(default_factory=Policy)
     goals: tuple[float, float] = GOALS
     route: Route = "two"
-    """Which machine gets a conversation: the less loaded of ``two``, in ``turns``, or any."""
+    """Routing of conversations: the less loaded of ``two`` machines, in ``turns``, or any."""
     seed: int = 1
     exact: bool = False
     in_order: bool = False
@@ -67,17 +67,17 @@ class Scenario:
 
     @property
     def shards(self) -> int:
-        """Parts of the fleet that are simulated separately."""
+        """Number of parts of the fleet that are simulated separately."""
         return min(SHARDS, self.machines)
 
 
 @dataclass
 class Result:
-    """The results of a fleet."""
+    """The results of a simulated fleet."""
 
     scenario: Scenario
     seconds: float
-    """From the first arrival to the last end."""
+    """Seconds from the first arrival to the last end."""
     tally: Tally
     """The statistics of all machines."""
 
@@ -88,22 +88,22 @@ class Result:
 
     @property
     def requests(self) -> int:
-        """Requests that were answered."""
+        """Number of answered requests."""
         return len(self.tally.ttft)
 
     @property
     def tokens_per_s(self) -> float:
-        """Written tokens a second."""
+        """Output tokens a second."""
         return self.tally.written / self.seconds
 
     @property
     def good(self) -> float:
-        """Share of the requests that met both goals."""
+        """Share of the requests that met the TTFT and TPOT goals."""
         return self.tally.good / max(1, self.requests)
 
     @property
     def goodput(self) -> float:
-        """Requests a second that met both goals."""
+        """Requests a second that met the TTFT and TPOT goals."""
         return self.tally.good / self.seconds
 
     @property
@@ -114,7 +114,7 @@ class Result:
 
     @property
     def kv_mean(self) -> float:
-        """Mean bytes of KV caches of a working machine."""
+        """Mean bytes of KV caches of a machine while it is busy."""
         return self.tally.kv_s / max(1e-9, self.tally.busy_s + self.tally.host_s)
 
     @property
@@ -148,7 +148,7 @@ def simulate(scenario: Scenario, processes: int | None = None) -> Result:
 
 
 def run_shard(scenario: Scenario, number: int) -> Tally:
-    """Simulate every so many-th machine, and its conversations, likewise."""
+    """Simulate one shard of the fleet: its machines, and their part of the conversations."""
     clock = _clock(scenario)
     machines = [
         SimulatedMachine(clock, scenario.policy, scenario.goals, exact=scenario.exact)

@@ -26,42 +26,42 @@ MAX_CONTEXT = 1 << 24  # tokens of a step
 
 @dataclass(frozen=True)
 class Forecaster:
-    """A model on a machine."""
+    """A forecaster of the latencies and speeds of a model on a machine."""
 
     name: str
-    """Of the model."""
+    """The name of the model."""
     cost: ModelCost
     machine: MachineProfile
     reached: Efficiency
     passes: Passes
     kv: KVFormat = "bf16"
-    """Format of the cache."""
+    """Format of the KV cache."""
     basis: str = "usual"
-    """Whose shares of the limits these are: ``calibration`` or ``usual``."""
+    """Source of the efficiency: ``calibration``, or ``usual`` for typical values."""
 
     @property
     def weights(self) -> float:
-        """Weights in matrices."""
+        """Number of weights in all matrices."""
         return self.cost.body_weights + self.cost.expert_weights + self.cost.head_weights
 
     @property
     def active(self) -> float:
-        """Weights used by a token."""
+        """Number of weights that a token uses."""
         return self.cost.token_weights + self.cost.head_weights
 
     def mixed_s(self, parts: Sequence[Part]) -> float:
-        """Return the expected seconds of a pass with rows of several sequences."""
+        """Predict the seconds of a pass with rows of several sequences."""
         return expect_mixed(self.cost, self.machine, self.reached, self.passes, parts).seconds
 
     def phase_s(self, tokens: int, start: int, batch: int = 1) -> float:
-        """Return the seconds of a phase of one sequence, or of `batch` equal ones."""
+        """Predict the seconds of a phase of one sequence, or of `batch` equal ones."""
         found = estimate(
             self.cost, self.machine, self.reached, self.passes, tokens, start, batch=batch
         )
         return found.seconds
 
     def speeds(self, usage: Usage) -> Speeds:
-        """Return tokens a second of computed prompts, and of a decode behind them.
+        """Predict tokens a second of prefill, and of decode, for a profile of use.
 
         Raises:
             SettingError: a step has more tokens than any context.
@@ -79,11 +79,11 @@ class Forecaster:
         return Speeds(prefill, decode, f"predicted, {self.basis}{doubt}")
 
     def with_machine(self, machine: MachineProfile) -> Forecaster:
-        """Return the forecast of the same model and efficiency on other limits."""
+        """Return a forecaster of the same model and efficiency on another machine."""
         return replace(self, machine=machine)
 
     def with_kv(self, kv: KVFormat) -> Forecaster:
-        """Return the forecast with a cache in another format, at the same efficiency."""
+        """Return a forecaster with another KV format, at the same efficiency."""
         if kv == self.kv:
             return self
         was, now = (page_bytes(one, 1, 1, self.cost.head_dim) / PAGE for one in (self.kv, kv))
@@ -96,7 +96,7 @@ class Forecaster:
 
 
 def of_engine(engine: Engine, found: calibration.Calibration) -> Forecaster:
-    """Return the forecast of a loaded engine, with its calibration."""
+    """Return the forecaster of a loaded engine, with its calibration."""
     cost = replace(engine.loaded.cost, expert_diversity=found.expert_diversity)
     return Forecaster(
         engine.model.name,
@@ -112,10 +112,10 @@ def of_engine(engine: Engine, found: calibration.Calibration) -> Forecaster:
 def of_name(
     name: str, machine: MachineProfile, kv: KVFormat = "bf16", reached: Efficiency | None = None
 ) -> Forecaster | None:
-    """Return the forecast of a model by alias or as ``synthetic:SHAPE:TYPE``, without its file.
+    """Return the forecaster of a model by alias or as ``synthetic:SHAPE:TYPE``, without its file.
 
-    reached: what kernels reach of the limits; by default as the calibration of just this model on
-    this machine says, or what is usual.
+    reached: the kernels' efficiency; by default that of a calibration of this model on this
+    machine, else typical.
 
     Returns:
         None if the name is neither.

@@ -1,4 +1,4 @@
-"""One simulated machine that runs programs: the engine's policy, timed by the latency model.
+"""A simulated machine that runs programs: the engine's batching policy and predicted times.
 
 Between two events nothing happens: the clock jumps from the end of a pass to the next one's. Where
 only decodes are left, and nobody is to come before, many passes are one jump; a prompt that is
@@ -38,15 +38,15 @@ class Policy:
     """The settings of a simulated engine."""
 
     deadline_s: float = 0.1
-    """See `PassPolicy`."""
+    """Deadline of passes: see `PassPolicy`."""
     parallel: int = 32
-    """Requests at once; more of them wait."""
+    """Maximum number of concurrent requests; more of them wait."""
     share: bool = True
-    """Whether beginnings are shared, and conversations find what they computed before."""
+    """Whether a prefix cache keeps shared prefixes and the turns of paused conversations."""
     memory: float | None = None
     """Bytes for KV caches; None: no limit."""
     context: int = 32_768
-    """Positions that a conversation may have."""
+    """Maximum positions of a conversation."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +72,7 @@ class _Request:
 
 @dataclass(slots=True, eq=False)
 class _Conversation:
-    """A conversation on the machine. It has one request at a time, so it is also what waits."""
+    """A conversation on the machine, and its pending request: it has one at a time."""
 
     program: Program
     arrived: float
@@ -119,7 +119,7 @@ _Picked = list[tuple[_Conversation, int]]
 
 
 class SimulatedMachine(PassPolicy[_Conversation]):
-    """One machine with its scheduler, simulated in virtual time."""
+    """A machine with its scheduler, simulated in virtual time."""
 
     def __init__(
         self,
@@ -133,9 +133,9 @@ class SimulatedMachine(PassPolicy[_Conversation]):
         self.clock, self.policy, self.goals, self.exact = clock, policy, goals, exact
         self.deadline_s = policy.deadline_s
         self.now = 0.0
-        """Its clock."""
+        """Virtual time in seconds."""
         self.tally = Tally()
-        """What it did."""
+        """Statistics of the machine so far."""
         self._events: list[tuple[float, int, _Conversation]] = []  # requests that are to come
         self._number = 0
         self._queue: list[_Conversation] = []  # those that have no place
@@ -277,7 +277,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
     # --- requests
 
     def arrive(self, program: Program, at: float) -> None:
-        """Start a conversation."""
+        """Add a conversation that arrives at virtual time `at`."""
         self.tally.arrived += 1
         self.tally.first_s = min(self.tally.first_s, at)
         shares = self.policy.share and program.group >= 0
@@ -290,7 +290,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
 
     @property
     def load(self) -> int:
-        """Requests that wait or are computed."""
+        """Number of requests that wait or run."""
         return len(self._waiting) + len(self._queue)
 
     def _later(self, at: float, sequence: _Conversation) -> None:
@@ -354,7 +354,7 @@ class SimulatedMachine(PassPolicy[_Conversation]):
             self._pass(until)
 
     def finish(self) -> Tally:
-        """Run until nothing is left to do."""
+        """Run until all conversations have ended; return the statistics."""
         self.advance(math.inf)
         return self.tally
 

@@ -1,4 +1,4 @@
-"""The plan's page, and charts of plans and prices."""
+"""The HTML page of a capacity plan, and charts of plans and prices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLORS = {"host": "s4", "idle": "idle"}  # of what is no bound
 
 @dataclass
 class Plan:
-    """The contents of a page."""
+    """The contents of the page of a capacity plan."""
 
     title: str
     about: Sequence[str]
@@ -42,7 +42,7 @@ class Plan:
 
 
 def row(name: str, result: Result, plan: Plan) -> list[str]:
-    """Return a line of the table of results."""
+    """Format a result as a row of the table of results."""
     busy_h = 24 * result.used  # of each machine, which is there all day
     each, _ = day_cost(replace(plan.hardware, hours=24.0), busy_h, plan.kwh)
     day = each * result.scenario.machines
@@ -68,7 +68,7 @@ def _short(value: float) -> str:
 
 
 def plan_page(plan: Plan) -> str:
-    """Return the whole page."""
+    """Render the HTML page of a plan."""
     found = bottleneck(plan.base, plan.changes)
     parts = [
         header(plan.title, *plan.about),
@@ -90,7 +90,7 @@ def plan_page(plan: Plan) -> str:
 
 
 def sweep_svg(plan: Plan) -> str:
-    """Return latencies and use over the swept setting, as a file."""
+    """Draw latencies and utilization over the swept setting, as an SVG file."""
     return side_by_side(*_sweep(plan))
 
 
@@ -157,7 +157,7 @@ def _changes(plan: Plan) -> tuple[Bars, Bars]:
 
 
 def validation(compared: Sequence[Compared]) -> Bars:
-    """Return the errors of the simulation and their goals."""
+    """Draw the errors of the simulation and their tolerances, as bars."""
     bars = []
     for one in compared:
         for n, (name, error, goal) in enumerate(one.errors()):
@@ -173,7 +173,7 @@ def cost_svg(
     usage: Usage,
     about: str,
 ) -> str:
-    """Return dollars a month over questions a day, and a price's sensitivities, as a file.
+    """Draw dollars a month over questions a day, and a price's sensitivities, as an SVG file.
 
     Args:
         choices: what is compared, the own machine first.

@@ -23,20 +23,20 @@ OLD_DAYS = 180  # after which prices are called old
 
 @dataclass(frozen=True, slots=True)
 class ApiPrice:
-    """Dollars for a million tokens."""
+    """The prices of an API, in dollars for a million tokens."""
 
     name: str
     input: float
     output: float
-    """As the API counts them."""
+    """Prices of input and output tokens, as the API counts them."""
     cached: float | None = None
-    """Input that it finds in its cache; by default as `input`."""
+    """Price of input that the API finds in its cache; by default `input`."""
     written: float | None = None
-    """Input that it writes to its cache, which is all that it does not find there; by default as
+    """Price of input that the API writes to its cache: all that it does not find there; by default
     `input`."""
     date: datetime.date | None = None
     source: str = ""
-    """When and from where the prices are."""
+    """Date and source of the prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,46 +47,46 @@ class Hardware:
     kind: Literal["cpu", "gpu"] = "cpu"
     price: float = 0.0
     years: float = 3.0
-    """To buy it, and until it is written off."""
+    """Dollars to buy it, and years until it is written off."""
     hours: float = 24.0
-    """A day that it is on; of a rented one with billing ``always``, too."""
+    """Hours a day that it is on; of a rented one with billing ``always``, too."""
     watts: float = 0.0
     idle_watts: float = 0.0
-    """Under load, and on without work; only of a bought one."""
+    """Watts under load, and when idle; only of a bought one."""
     hourly: float = 0.0
     billing: Billing = "always"
-    """To rent it, and what is paid: each ``second`` in use, each begun ``hour`` of a day in use, or
-    ``always``."""
+    """Dollars an hour to rent it, and the billed time: each ``second`` in use, each begun ``hour``
+    of a day in use, or ``always``."""
     memory_gb: float = 0.0
     read_gbps: float = 0.0
     tflops: float = 0.0
-    """Of a GPU, for speeds that nobody has measured."""
+    """Memory, read bandwidth and arithmetic peak of a GPU, for estimates of speeds."""
     prefill_tps: float = 0.0
     decode_tps: float = 0.0
-    """Tokens per second, where they are known."""
+    """Prefill and decode tokens per second; 0: unknown."""
     date: datetime.date | None = None
     source: str = ""
 
     @property
     def rented(self) -> bool:
-        """Whether it is paid by the hour."""
+        """Whether the machine is rented."""
         return self.hourly > 0
 
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
-    """All prices."""
+    """The prices of hardware, power and APIs."""
 
     checked: datetime.date
-    """When the file with the defaults was last looked through."""
+    """When the file of default prices was last checked."""
     kwh: float
-    """Dollars of a kilowatt-hour."""
+    """Dollars for a kilowatt-hour."""
     prefill_share: float
     decode_share: float
     weight_bytes: float
     step_s: float
-    """Of GPUs whose speeds are not known: what they reach of their arithmetic and their bandwidth,
-    bytes of a weight there, and the least seconds of a pass."""
+    """Estimates for GPUs of unknown speed: shares of arithmetic and bandwidth that they reach,
+    bytes of a weight, and minimum seconds of a pass."""
     hardware: Mapping[str, Hardware]
     apis: Mapping[str, ApiPrice]
 
@@ -107,7 +107,7 @@ class PriceBook:
 
 
 def load_prices(path: str | Path | None = None) -> PriceBook:
-    """Return the defaults, with a file's entries in place of those of the same name.
+    """Load the default prices, with a file's entries in place of those of the same name.
 
     Raises:
         SettingError: the file cannot be read, or a field is not what it should be; names it.

@@ -32,31 +32,31 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One conversation."""
+    """One conversation: its requests, and the prefix that it shares."""
 
     requests: tuple[Request, ...]
     shared: int = 0
-    """Of its first tokens, those that all programs with the same `group` begin with."""
+    """Number of first tokens that all programs of the same `group` share."""
     group: int = -1
-    """Which beginning; -1 for none in common with others."""
+    """Group of programs with the same prefix; -1: no shared prefix."""
     kept: bool = True
-    """Of each reply, tokens that the next request finds cached: all but the last in our agent,
-    which keeps its ledger; none where a client sends texts that are tokenized anew, whose tokens
+    """Whether the next request finds the tokens of each reply cached: all but the last in our
+    agent, which keeps its ledger; else a client sends texts that are tokenized anew, whose tokens
     are then among the new ones of the next request."""
 
     @property
     def prompt(self) -> int:
-        """Tokens that requests add."""
+        """Number of tokens that requests add."""
         return sum(request.new for request in self.requests)
 
     @property
     def written(self) -> int:
-        """Tokens of all replies."""
+        """Number of tokens of all replies."""
         return sum(request.reply for request in self.requests)
 
     @property
     def length(self) -> int:
-        """Positions that it needs."""
+        """Number of KV cache positions that the conversation needs."""
         return self.prompt + (self.written if self.kept else self.requests[-1].reply)
 
 
@@ -94,10 +94,10 @@ def of_trace(trace: Trace, group: int = 0) -> list[Program]:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The distribution of generated programs: means of what they do."""
+    """The distribution of generated programs: means of their sizes and pauses."""
 
     shared: int = 1500
-    """Tokens of the system prompt, which all have in common."""
+    """Tokens of the system prompt, which all programs share."""
     new: int = 400
     """Tokens that a request adds, from a fifth to five times of it."""
     reply: int = 80
@@ -120,7 +120,7 @@ class Mix:
             raise SettingError("shared tokens and pauses must be at least 0")
 
     def draw(self, count: int, seed: int) -> Iterator[Program]:
-        """Draw so many programs, the same for the same seed."""
+        """Draw `count` programs, deterministic by seed."""
         chance, limit = random.Random(seed), 10 * self.requests  # one of some 20,000 has more
         for _ in range(count):
             n = 1 + int(chance.expovariate(1.0 / (self.requests - 0.5)))
@@ -141,7 +141,7 @@ _LOG_MEAN_4 = 0.5 * 3 / math.log(4)
 
 
 def arrivals(count: int, rate: float, seed: int) -> Iterator[float]:
-    """Return the start times of conversations in s: a Poisson process; all 0 where rate is 0."""
+    """Yield the start times of conversations in s: a Poisson process; all 0 where rate is 0."""
     chance, at = random.Random(seed * 7919 + 1), 0.0
     for _ in range(count):
         if rate > 0:
@@ -150,7 +150,7 @@ def arrivals(count: int, rate: float, seed: int) -> Iterator[float]:
 
 
 def repeated(programs: Sequence[Program], count: int, seed: int) -> Iterator[Program]:
-    """Draw so many of the recorded programs."""
+    """Draw `count` of the recorded programs."""
     if not programs:
         raise SettingError("there are no programs to simulate: the traces have no requests")
     chance = random.Random(seed * 104_729 + 5)

@@ -14,37 +14,37 @@ class Tally:
 
     ttft: array[float] = field(default_factory=lambda: array("f"))
     tpot: array[float] = field(default_factory=lambda: array("f"))
-    """Seconds of each request; tpot of those with more than one token."""
+    """Seconds of TTFT and of TPOT of each request; TPOT of those with several tokens."""
     finished: array[float] = field(default_factory=lambda: array("f"))
-    """Conversation's seconds from its arrival to its end."""
+    """Seconds of each conversation, from its arrival to its end."""
     arrived: int = 0
     done: int = 0
     failed: int = 0
-    """Conversations that came, ended, and could not."""
+    """Number of conversations that arrived, ended, and failed."""
     good: int = 0
-    """Requests that met both goals."""
+    """Number of requests that met the TTFT and TPOT goals."""
     computed: int = 0
     adopted: int = 0
     written: int = 0
-    """Tokens of prompts that were computed, and found; of replies."""
+    """Prompt tokens that were computed, and found in the prefix cache; output tokens."""
     passes: int = 0
     shared: int = 0
-    """All passes, and those of several sequences."""
+    """Number of all passes, and of those with several sequences."""
     evicted: int = 0
     preempted: int = 0
-    """Conversations that lost their cache in a pause, and in a request."""
+    """How often a conversation lost its pages in a pause, and in a request."""
     busy_s: float = 0.0
-    """Time in passes."""
+    """Seconds in passes."""
     host_s: float = 0.0
-    """Time between passes."""
+    """Seconds between passes."""
     first_s: float = math.inf
     last_s: float = 0.0
-    """When the first conversation came, and the last request ended or failed."""
+    """Times of the first arrival, and of the last end or failure of a request."""
     peak: float = 0.0
     kv_s: float = 0.0
-    """Bytes of KV at most; bytes times seconds."""
+    """Peak bytes of KV caches; bytes times seconds."""
     bound_s: dict[str, float] = field(default_factory=dict)
-    """Time in passes by what bounds it."""
+    """Seconds in passes, by bound."""
 
     def add(self, other: Tally) -> None:
         """Add another machine's statistics."""

@@ -19,7 +19,7 @@ _MAX = 1 << 53  # tokens of a question
 _COUNTS = ("input_tokens", "cached_tokens", "output_tokens")
 _ATTEMPT = ("task", "model", "setting", "repeat")
 _OF_MAP = {"input_tokens": "prompt", "cached_tokens": "cached", "output_tokens": "generated"}
-"""What `triplepoint map` calls them in its results."""
+"""Fields of usage, by their names in results of `triplepoint map`."""
 
 
 @dataclass
@@ -28,26 +28,26 @@ class Recorded:
 
     questions: int = 0
     answered: int = 0
-    """How many questions, and those whose answers are of use."""
+    """Number of questions, and of those with useful answers."""
     input: int = 0
     cached: int = 0
     output: int = 0
-    """Tokens of all."""
+    """Tokens of all questions."""
     steps: int = 0
-    """Replies of the model."""
+    """Number of replies of the model."""
     prefill_tokens: int = 0
     prefill_s: float = 0.0
     decode_tokens: int = 0
     decode_s: float = 0.0
-    """What was computed, and in how long."""
+    """Computed tokens, and the seconds that they took."""
     weights: int = 0
-    """Weights of the model, where it is known."""
+    """Number of weights of the model; 0: unknown."""
     model: str = ""
     """The model's name."""
 
     @property
     def speeds(self) -> Speeds | None:
-        """The recorded speeds; None where times are not known."""
+        """The recorded speeds; None without recorded times."""
         if not (self.prefill_tokens and self.prefill_s and self.decode_tokens and self.decode_s):
             return None
         return Speeds(
@@ -108,7 +108,7 @@ class Recorded:
 
 
 def own_seconds(phase: PhaseEvent, passes: Sequence[PassEvent]) -> float:
-    """Return a phase's seconds of machine time: concurrent agents wait for each other.
+    """Return a phase's machine time in seconds, without the time it waited for other agents.
 
     Of passes with rows of others that is its share; of the time besides, in which they waited as
     it did, the part of one among as many.
@@ -127,7 +127,7 @@ def own_seconds(phase: PhaseEvent, passes: Sequence[PassEvent]) -> float:
 
 
 def read_recorded(paths: Iterable[Path]) -> Recorded:
-    """Sum traces and files of results, JSON lines with ``usage`` in each row.
+    """Sum the use in traces and files of results, JSON lines with ``usage`` in each row.
 
     Raises:
         TraceError, SettingError: a file cannot be read, or has no questions with tokens in it.

@@ -1,4 +1,4 @@
-"""Validation of the forecast: concurrent agents on this machine, and the same simulated.
+"""Validation of the forecast: concurrent agents on this machine, measured and simulated.
 
 A clock is learned from other agents than those that are measured: what passes take, by what the
 latency model says of them, and what the host does between two.
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from ..engine.passes.request import Batch, StepResult
 
 GOALS = {"throughput": 0.10, "TTFT p50": 0.15, "TTFT p99": 0.30}
-"""How far a forecast may be off."""
+"""Tolerances of the relative errors of a forecast."""
 HEAD = ("agents", "what", "measured", "min … max", "simulated", "error", "goal")
 _MEASURED = {"throughput", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"}
 
 
 @contextmanager
 def watching(engine: Engine) -> Iterator[list[Seen]]:
-    """Yield the passes that the engine runs in this context, in order."""
+    """Record the passes that the engine runs while the context is open, in order."""
     runner, found, lock = engine.core.runner, list[Seen](), threading.Lock()
     times: list[tuple[tuple[Part, ...], float, float, float]] = []
     run = runner.run
@@ -71,7 +71,7 @@ def watching(engine: Engine) -> Iterator[list[Seen]]:
 
 
 def programs_of(load: Load) -> list[Program]:
-    """Return the agents' pauses and the sizes of their prompts and replies, without times.
+    """Return the programs of a load: pauses, and sizes of prompts and replies, without times.
 
     What was found of prompts is not taken from the run but for the length of the shared beginning.
     """
@@ -98,7 +98,7 @@ class Round:
 
     @classmethod
     def of(cls, load: Load) -> Round:
-        """Return the round of a load."""
+        """Build the round of a measured load."""
         measured = {"throughput": load.written / load.seconds}
         for name in ("ttft", "tpot"):
             for label, share in (("p50", 0.5), ("p99", 0.99)):
@@ -106,7 +106,7 @@ class Round:
         return cls(len(load.jobs), tuple(programs_of(load)), measured)
 
     def as_json(self) -> str:
-        """Return a line of a file of rounds."""
+        """Serialize the round as a line of a file of rounds."""
         programs = [[one.requests, one.shared, one.group, one.kept] for one in self.programs]
         return json.dumps([self.agents, programs, self.measured])
 
@@ -153,12 +153,12 @@ def _round(line: str) -> Round:
 
 @dataclass
 class Compared:
-    """Rounds of so many agents, measured and simulated."""
+    """Rounds of equally many agents, measured and simulated."""
 
     agents: int
     rounds: list[Round] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
-    """Of each round; the same programs."""
+    """The simulation of each round, with the same programs."""
 
     def add(self, one: Round, forecaster: Forecaster, seen: Corrections) -> None:
         """Simulate a measured round."""
@@ -194,7 +194,7 @@ class Compared:
         return all(abs(error) <= goal for _, error, goal in self.errors())
 
     def lines(self) -> list[list[str]]:
-        """Return the lines of a table."""
+        """Format the comparison as rows of a table."""
         found = []
         for name, real, simulated in self.pairs():
             middle, forecast = statistics.median(real), statistics.median(simulated)
@@ -214,7 +214,7 @@ class Compared:
 
 
 def compare(rounds: Sequence[Round], forecaster: Forecaster, seen: Corrections) -> list[Compared]:
-    """Compare all rounds, by their number of agents."""
+    """Simulate all rounds, and compare them by their number of agents."""
     found: dict[int, Compared] = {}
     for one in rounds:
         found.setdefault(one.agents, Compared(one.agents)).add(one, forecaster, seen)

@@ -20,18 +20,18 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Change:
-    """A scenario with one thing changed."""
+    """The result of a scenario with one change."""
 
     name: str
-    """What is changed."""
+    """The name of the change."""
     result: Result
-    """What came of it."""
+    """The result with the change."""
     busy: float
-    """Share of a machine's time that the work took, over what it took before."""
+    """Machine time that the work takes, over that without the change."""
 
     @property
     def gain(self) -> float:
-        """Relative gain in possible work: 0.1 for a tenth."""
+        """Relative gain in throughput: 0.1 for a tenth."""
         return 1.0 / self.busy - 1.0 if self.busy else 0.0
 
 
@@ -54,7 +54,7 @@ def variants(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
 
 
 def changes(base: Result, processes: int | None = None) -> list[Change]:
-    """Simulate each variant; return its gain."""
+    """Simulate each variant of a scenario; return their changes."""
     found = []
     for name, scenario in variants(base.scenario):
         result = simulate(scenario, processes)
@@ -81,7 +81,7 @@ def sweep(
 
 
 def bottleneck(result: Result, tried: Sequence[Change] = ()) -> str:
-    """Describe what takes most of the machines' time, and what of `tried` helps most."""
+    """Describe what takes most of the machines' time, and which change in `tried` helps most."""
     bounds = result.bounds
     tally = result.tally
     if not result.requests:

@@ -10,7 +10,7 @@ from .diagram import BOUNDS, Picture, tick_label, ticks
 
 
 def blocks(picture: Picture, width: int, rows: int = 20) -> list[list[tuple[str, str]]]:
-    """Return lines of cells (text, bound or ""), with tokens upwards and KV to the right."""
+    """Draw the diagram as lines of cells (text, bound or ""): tokens upwards, KV to the right."""
     width = max(width, 10)  # the labels and two cells; a narrower terminal breaks the lines
     d = picture.diagram
     bounds = d.bounds()

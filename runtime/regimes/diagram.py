@@ -1,4 +1,4 @@
-"""The phase diagram of a model on a machine: the leading bound and the speed, over two lengths.
+"""The phase diagram of a model on a machine: bound and speed by tokens and KV length.
 
 Tokens of a phase and KV length before it span a grid, both on a logarithmic axis; at each point
 `latency_model.py` says the shares of the time that arithmetic, memory and dispatch would account
@@ -36,20 +36,20 @@ class Diagram:
 
     kv: np.ndarray
     tokens: np.ndarray
-    """The axes: log2 of positions in the cache (at least 1) and of tokens."""
+    """The axes: log2 of positions in the KV cache (at least 1), and of tokens of a phase."""
     shares: np.ndarray
-    """[3, tokens, kv], by `BOUNDS`."""
+    """Shares of the time by bound, in the order of `BOUNDS`: [3, tokens, kv]."""
     rates: np.ndarray
-    """[tokens, kv], tokens per second."""
+    """Tokens per second: [tokens, kv]."""
     inside: np.ndarray
-    """[tokens, kv], whether it fits the context."""
+    """Whether a point fits the context: bool [tokens, kv]."""
     context: int
-    """Positions that a session has room for."""
+    """Maximum positions of a session."""
     batch: int = 1
-    """Sequences that do the same at once; tokens and KV length are of each."""
+    """Sequences that compute an equal phase at once; tokens and KV length are of each."""
 
     def bounds(self) -> np.ndarray:
-        """Return int [tokens, kv], the index into `BOUNDS`; -1 beyond the context."""
+        """Return the leading bound: int [tokens, kv], index in `BOUNDS`; -1 beyond the context."""
         return np.where(self.inside, np.argmax(self.shares, axis=0), -1)
 
     def region(self, bound: Bound) -> float:
@@ -57,7 +57,7 @@ class Diagram:
         return float(np.mean(self.bounds()[self.inside] == BOUNDS.index(bound)))
 
     def edge(self, bound: Bound) -> list[Line]:
-        """Return the border lines of a bound's region; points (kv, tokens), log2."""
+        """Return the border lines of a bound's region: points (kv, tokens), log2."""
         at = BOUNDS.index(bound)
         others = np.delete(self.shares, at, axis=0).max(axis=0)
         return _contour(self.kv, self.tokens, self.shares[at] - others, 0.0)
@@ -68,12 +68,12 @@ class Diagram:
         return float(np.bincount(inside, minlength=3).max() / max(1, inside.size))
 
     def lead(self) -> np.ndarray:
-        """Return float [tokens, kv]: how far the largest share leads, 0 on a boundary to 1."""
+        """Return the lead of the largest share, 0 on a boundary to 1: float [tokens, kv]."""
         ordered = np.sort(self.shares, axis=0)
         return 1.0 - ordered[-2] / ordered[-1]
 
     def boundaries(self) -> list[Line]:
-        """Return lines where two shares are equal and the third is less; (kv, tokens), log2."""
+        """Return the lines where two shares are equal and the third is less: (kv, tokens), log2."""
         lines: list[Line] = []
         for a, b in ((0, 1), (0, 2), (1, 2)):
             c = 3 - a - b
@@ -84,7 +84,7 @@ class Diagram:
         return lines
 
     def contours(self) -> list[tuple[float, list[Line]]]:
-        """Return speeds, 1, 2 and 5 times powers of ten, with their contour lines."""
+        """Return the contour lines of speeds: 1, 2 and 5 times powers of ten."""
         reached = self.rates[self.inside]
         lowest, highest = float(reached.min()), float(reached.max())
         levels = [
@@ -101,7 +101,7 @@ class Diagram:
         ]
 
     def triple_points(self) -> list[tuple[float, float]]:
-        """Return (kv, tokens), log2, of every point where all three regimes meet."""
+        """Return all points where all three regimes meet: (kv, tokens), log2."""
         bounds = self.bounds()
         corners = np.stack([bounds[:-1, :-1], bounds[1:, :-1], bounds[:-1, 1:], bounds[1:, 1:]])
         meet = np.logical_and.reduce([(corners == n).any(axis=0) for n in range(3)])
@@ -170,7 +170,7 @@ class Step:
     predicted: str
     observed: str
     number: int
-    """Of the transition that it begins, from 1 on; 0: the regime stayed."""
+    """Number of the regime change that it begins, from 1 on; 0: no change."""
 
 
 def steps(trace: Trace) -> list[Step]:
@@ -200,20 +200,20 @@ def steps(trace: Trace) -> list[Step]:
 
 @dataclass(frozen=True)
 class Picture:
-    """The contents of a picture."""
+    """The contents of a picture of the phase diagram."""
 
     title: str
     notes: Sequence[str]
-    """What it is of, and lines about model and machine."""
+    """Lines below the title, about the model and the machine."""
     diagram: Diagram
     path: Sequence[Step] = ()
-    """A run."""
+    """Phases of a run, drawn as a path."""
     measured: Sequence[Checked] = ()
-    """Points that were timed."""
+    """Measured points, with their predictions."""
     batches: Sequence[Diagram] = ()
-    """The same for more sequences at once."""
+    """The diagram for more concurrent sequences."""
     cost: ModelCost | None = None
-    """The model's, for the text on its layers."""
+    """Inputs of the cost model, for the facts of the model."""
 
 
 # --- lines of equal value
@@ -275,12 +275,12 @@ def _joined(segments: Sequence[tuple[tuple[float, float], tuple[float, float]]])
 
 
 def ticks(limit: float) -> list[int]:
-    """Return the ticks of an axis up to `most`: powers of four, 1, 4, 16, …"""
+    """Return the ticks of an axis up to `limit`: powers of four, 1, 4, 16, …"""
     return [4**n for n in range(int(math.log(limit, 4) + 1e-6) + 1)]
 
 
 def tick_label(value: float) -> str:
-    """Format a tick: 1,024 as 1k, 16,384 as 16k, others as they are."""
+    """Format a tick label: 1,024 as 1k, 16,384 as 16k, others in full."""
     for unit, size in (("k", 1024), ("M", 1024**2)):
         if value >= size and value % size == 0:
             found = value / size

@@ -1,4 +1,4 @@
-"""The facts of a model that shape its map: KV cache, windows, states, experts."""
+"""Facts of a model that shape its phase diagram: KV cache, windows, states, experts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _ROWS = (1, 8, 64)  # of a pass, for which experts are listed
 
 
 def kind_of(cost: ModelCost) -> str:
-    """Return the model's kind in a word or two."""
+    """Return the model's kind: dense, hybrid, sparse, or hybrid and sparse."""
     hybrid, sparse = "hybrid" * (cost.state_bytes > 0), "sparse" * (cost.experts > 0)
     return " and ".join(part for part in (hybrid, sparse) if part) or "dense"
 
@@ -22,7 +22,7 @@ def facts(cost: ModelCost) -> list[str]:
 
 
 def short_facts(cost: ModelCost) -> list[str]:
-    """Return the facts without those on which layers attend."""
+    """Return the facts of a model, without attention layers and windows."""
     found = [f"{cost.kv_bytes / 1024:,.4g} KiB of KV cache a position"]
     if cost.state_bytes:
         size = f"{cost.state_bytes / 2**20:,.3g} MiB"

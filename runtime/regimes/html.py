@@ -12,7 +12,7 @@ NARROW = (420, 460)  # of a phone: its texts can be read there
 
 
 def regimes_page(picture: Picture) -> str:
-    """Return the page: the diagram in two sizes, of which the screen selects one."""
+    """Render the HTML page: the diagram in two sizes, selected by the width of the screen."""
     drawings, boxes = [], []
     for kind, (width, height) in (("roomy", WIDE), ("narrow", NARROW)):
         plot = drawing(picture, (60, 8, width - 12, height - 46), kind)

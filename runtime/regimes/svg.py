@@ -1,4 +1,4 @@
-"""The phase diagram as SVG: one, or several side by side."""
+"""The phase diagram as SVG: one diagram, or several side by side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOW = 2**-0.45  # tokens at the bottom: a little room below one, for runs of sin
 
 
 def svg(picture: Picture) -> str:
-    """Return the picture as a file."""
+    """Render a picture as an SVG file."""
     notes = (text(LEFT, 70 + 19 * n, note) for n, note in enumerate(picture.notes))
     parts = [text(LEFT, 44, picture.title, "title"), *notes]
     parts += drawing(picture, (LEFT, TOP, RIGHT, BOTTOM)).parts
@@ -31,7 +31,7 @@ def svg(picture: Picture) -> str:
 
 
 def side_by_side(title: str, kinds: Sequence[str], pictures: Sequence[Picture]) -> str:
-    """Return several pictures as one file, each under its name and its notes."""
+    """Render several pictures as one SVG file, each under its name and its notes."""
     each, gap, top, height = 366, 26, 128, 330
     parts = [text(LEFT, 28, title)]
     for n, (kind, picture) in enumerate(zip(kinds, pictures, strict=True)):

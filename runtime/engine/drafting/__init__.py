@@ -1,1 +1,1 @@
-"""Where drafts come from, how many pay, and what is learned from those that were verified."""
+"""Speculative decoding: sources of drafts, draft lengths, statistics of verified drafts."""

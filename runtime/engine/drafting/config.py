@@ -1,4 +1,4 @@
-"""Settings of speculative decoding and jump-forward. None changes the output."""
+"""Settings of speculative decoding and jump-forward. None of them changes the output."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ DraftSource = Literal["auto", "lookup", "mtp"]
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeConfig:
-    """Settings of a decode."""
+    """Settings of speculative decoding and jump-forward."""
 
     jump_forward: bool = True
-    """Whether tokens that the grammar forces are taken without a pass of their own, and the output
-    head computes only the rows that it allows, where they are few."""
+    """Whether tokens that the grammar forces take no pass of their own, and the output head
+    computes only the panels of tokens that the grammar allows, where they are few."""
     draft_tokens: int | Literal["auto"] = "auto"
-    """Maximum tokens drafted before a pass; ``auto``: as many as have paid so far, which may be
-    none."""
+    """Maximum drafts of a pass; ``auto``: by acceptance rates and pass times, possibly 0."""
     draft_source: DraftSource = "auto"
-    """What drafts: ``lookup``, the context; ``mtp``, the model's MTP layer, if it has one;
-    ``auto``, whichever is worth more before each pass. An engine that is loaded with ``lookup``
-    leaves that layer out."""
+    """Source of drafts: ``lookup``, n-gram matches in the context; ``mtp``, the model's MTP layer,
+    if it has one; ``auto``, whichever is worth more before each pass. An engine that is loaded
+    with ``lookup`` does not load that layer."""
     draft_vocabulary: int = DRAFT_VOCABULARY
-    """How many tokens ``mtp`` chooses from: the first ones of the vocabulary, which are usually the
-    most frequent, and those with a role; 0: all."""
+    """Tokens that ``mtp`` chooses from: so many first ones of the vocabulary, which are usually the
+    most frequent, and control tokens; 0: all."""
 
     @property
     def mtp(self) -> bool:
-        """Whether the model's own layer may draft."""
+        """Whether the model's MTP layer may draft."""
         return self.draft_tokens != 0 and self.draft_source != "lookup"
 
     @property
     def lookup(self) -> bool:
-        """Whether the context may."""
+        """Whether drafts may come from the context."""
         return self.draft_tokens != 0 and self.draft_source != "mtp"
 
     as_dict = asdict
-    """For a trace."""
+    """The settings as a dict, for a trace."""
 
     def __post_init__(self) -> None:
         check_switch(self.jump_forward, "jump_forward", SettingError)

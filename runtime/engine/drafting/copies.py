@@ -1,4 +1,4 @@
-"""Drafts from source texts in the form in which they are copied, e.g. JSON-escaped.
+"""Drafts from source texts as a model copies them: JSON-escaped, without line numbers.
 
 A tool's result is seldom repeated verbatim. In a JSON string, such as an argument
 of a call or an answer of a declared type, its line ends are written as a backslash and a letter,
@@ -23,7 +23,7 @@ _END = -1  # no token: where one copy ends and the next begins
 
 
 class Index:
-    """An index of the runs of `WIDTH` tokens in some texts."""
+    """An n-gram index of several texts, with n = `WIDTH`."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -69,11 +69,7 @@ class Index:
 
 
 class NormalizedSources:
-    """The texts of a session that are likely to be copied, as they would be written.
-
-    Args:
-        tokenizer: of the model.
-    """
+    """The source texts of a session, converted to the forms in which a model copies them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -82,7 +78,7 @@ class NormalizedSources:
         self._indices: dict[bool, tuple[Index, int]] = {}
 
     def of(self, texts: Sequence[Sequence[int]]) -> None:
-        """Set the source texts; those converted before are reused."""
+        """Set the source texts; earlier conversions are reused."""
         seen = [tuple(text) for text in texts]
         if seen[: len(self._seen)] != self._seen:
             self._indices.clear()
@@ -97,7 +93,7 @@ class NormalizedSources:
         return sum(len(text) for text in texts if tuple(text) not in made)
 
     def index(self, escaped: bool) -> Index:
-        """Return the index of the texts as in JSON strings (`escaped`) or in free text."""
+        """Return the index of the texts as written in JSON strings (`escaped`) or in free text."""
         index, done = self._indices.get(escaped, (Index(), 0))
         for text in self._seen[done:]:
             if ids := self._copy(text, escaped):
@@ -118,7 +114,7 @@ class NormalizedSources:
 
 
 def without_numbers(text: str) -> str:
-    """Remove line numbers from a text, where they count up."""
+    """Remove consecutive line numbers from the beginnings of lines."""
     lines, last = text.split("\n"), None
     for n, line in enumerate(lines):
         found = _NUMBER.match(line)

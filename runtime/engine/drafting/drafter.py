@@ -1,4 +1,4 @@
-"""The drafts of one decode: what they are, and what became of them."""
+"""The drafter of one decode: proposes drafts, and learns from verified ones."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ COPY_S = 4e-6  # to write a token of a text as it would be copied, and to cut th
 
 
 class Drafter:
-    """What a decode drafts before its passes.
+    """The drafter of one decode: proposes drafts, and learns from those that passes verified.
 
     Attributes:
-        records: by source, what was drafted, and how much of it was chosen then.
-        saved_s: seconds that this spared.
-        head: the model's own layer that drafts, if it may; it needs the states of `behind`.
-        match: where what was proposed last comes from; None: nothing did.
+        records: drafted and accepted tokens, by source.
+        saved_s: seconds that drafts have saved.
+        head: the model's MTP layer, if it may draft; it needs the hidden states of `behind`.
+        match: what the last proposal was copied from; None: nothing, or `head` made it.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Drafter:
 
     @property
     def made(self) -> int:
-        """Tokens that were drafted."""
+        """Number of drafted tokens."""
         return sum(record.drafted for record in self.records.values())
 
     @property
     def right(self) -> int:
-        """Those of them that were chosen then."""
+        """Number of accepted drafts."""
         return sum(record.accepted for record in self.records.values())
 
     def behind(self, tokens: int, hidden: np.ndarray) -> None:
@@ -75,7 +75,7 @@ class Drafter:
         self._behind = tokens, hidden
 
     def propose(self, known: int, room: int) -> list[int]:
-        """Propose the tokens that come next, as far as drafts pay; at most `room`.
+        """Propose at most `room` tokens that come next, as many as pay.
 
         known: tokens that the pass computes in any case.
         """
@@ -96,14 +96,14 @@ class Drafter:
 
     @property
     def _cheap(self) -> bool:
-        """Whether steps are too short for drafts to be thought of."""
+        """Whether decode steps are too short for drafting to pay."""
         known = self._latency
         if known.steps > 4:
             return known.step_s < CHEAP_S
         return 2 * self._length_policy.times.least_s < CHEAP_S
 
     def _ask_head(self, head: DraftHead, known: int, room: int, worth: float) -> list[int]:
-        """Draft with the model's own MTP layer, if that is worth more."""
+        """Draft with the model's MTP layer, if that gains more than `worth`."""
         sequence, policy = self._sequence, self._head_policy
         if self._behind is None or self._behind[0] != len(sequence.tokens):
             return []  # a token was forced since
@@ -155,7 +155,7 @@ class Drafter:
         return True
 
     def refused(self) -> None:
-        """Discard a proposal that the constraint forbids: there is nothing to learn from it."""
+        """Discard a proposal that the constraint forbids, without learning from it."""
         self.match = None
 
     def commit(
@@ -163,8 +163,8 @@ class Drafter:
     ) -> None:
         """Learn from a pass of `known` tokens and the drafts behind them.
 
-        chosen: what was chosen from the last known token on. seconds: what the pass took; None:
-        that says nothing, since others had rows in it.
+        chosen: tokens chosen after the last known token. seconds: of the pass; None: other
+        sequences had rows in it.
         """
         match = self.match
         if not drafts:

@@ -1,4 +1,4 @@
-"""What all decodes of an engine share for their drafts: settings, pass times, the model's layer."""
+"""Drafting state that an engine's decodes share: settings, pass times, the MTP layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class EngineDrafting:
-    """What drafts of an engine's sequences have in common."""
+    """The drafting state that an engine's sequences share."""
 
     def __init__(
         self,
@@ -30,12 +30,12 @@ class EngineDrafting:
         self._loaded, self._plans, self._runner = loaded, plans, runner
         self._heads: dict[tuple[object, ...], DraftHead] = {}
         self.settings = settings
-        """How new sessions need fewer passes than tokens."""
+        """Speculative decoding settings of new sessions."""
         self.tokenizer, self.lock = loaded.tokenizer, loaded.lock
         self.scheduler = scheduler
-        """Who else has rows in passes."""
+        """Counts other sequences' rows in passes."""
         self.latency = PassLatency()
-        """What passes take, as they were measured."""
+        """Measured pass times."""
 
     @property
     def token_bytes(self) -> float:
@@ -45,7 +45,7 @@ class EngineDrafting:
         return cost.body_bytes + cost.head_bytes + experts
 
     def pass_limits(self, most: int, kv_length: int) -> list[float]:
-        """Return the seconds that the machine's limits allow passes of 1 to `most` tokens."""
+        """Return the minimum seconds, by the machine's limits, of passes of 1 to `most` tokens."""
         loaded, times = self._loaded, list[float]()
         for tokens in range(1, most + 1):
             plan = self._plans.decode if tokens == 1 else self._plans.prefill
@@ -55,7 +55,7 @@ class EngineDrafting:
         return times
 
     def head(self, vocabulary: int) -> DraftHead | None:
-        """Return the model's own layer that drafts, of so many tokens; None: it was not loaded."""
+        """Return the draft head for a vocabulary of this size; None: no MTP layer was loaded."""
         loaded = self._loaded
         if loaded.network.mtp is None:
             return None

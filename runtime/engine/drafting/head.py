@@ -1,4 +1,4 @@
-"""Drafts of a model's own layer for them (`models/mtp.py`): a tape of one row, run again and again.
+"""Drafts of a model's MTP layer (`models/mtp.py`): a tape of one row, run once for each draft.
 
 A draft reads that layer and a part of the output head: the tokens that it may choose. It runs in
 the thread of the sequence that decodes, between two passes, and appends to the pages of its KV
@@ -31,16 +31,16 @@ WEIGHT = 0.05  # of the newest time of a draft
 
 
 class DraftHead:
-    """Drafts tokens with the model's own MTP layer.
+    """A draft head: drafts tokens with the model's MTP layer.
 
     Attributes:
-        vocabulary: of how many tokens it chooses; tokens: bool [n_vocab], of which.
+        vocabulary: number of tokens it chooses from; tokens: bool [n_vocab], which they are.
         draft_s: seconds that a draft takes, as a running mean; 0: there was none.
-        read_bytes: weights that a draft reads.
+        read_bytes: bytes of weights that a draft reads.
     """
 
     def __init__(self, loaded: LoadedModel, runner: Runner, mtp: MTP, vocabulary: int) -> None:
-        """vocabulary: how many tokens it chooses from, and those with a role; 0: all."""
+        """vocabulary: it chooses from so many first tokens, and control tokens; 0: all."""
         self._loaded, self._runner = loaded, runner
         n_vocab = loaded.outputs.n_vocab
         self._hidden = aligned((1, padded(mtp.width)), np.float32)
@@ -91,7 +91,7 @@ class DraftHead:
 
     @property
     def last_logits(self) -> np.ndarray:
-        """What the last draft was chosen from: float32 [n_vocab]."""
+        """Logits that the last draft was chosen from: float32 [n_vocab]."""
         return self._choice.logits[0, : len(self.tokens)]
 
     def draft(
@@ -99,8 +99,8 @@ class DraftHead:
     ) -> tuple[list[int], float]:
         """Draft at most `count` tokens to follow the last one; also return the seconds taken.
 
-        hidden: float32 [padded width], of the token before the last one. There are fewer where
-        the page of the KV cache ends, and none where its pages were evicted.
+        hidden: float32 [padded width], of the token before the last one. Returns fewer
+        drafts where the page of the KV cache ends, and none where its pages were evicted.
         """
         loaded, found = self._loaded, list[int]()
         position, token = len(sequence.tokens) - 1, sequence.tokens[-1]

@@ -1,4 +1,4 @@
-"""How many tokens a pass should draft, from what passes cost and how many drafts were right.
+"""Draft lengths: how many tokens to draft, from pass times and acceptance rates.
 
 With p the share of drafts that are right for a match with so many tokens in common, and r(n) how
 much longer a pass of n tokens takes than one of one, k drafts give
@@ -53,7 +53,7 @@ class PassLatency:
 
     Attributes:
         steps: passes of one token so far; step_s: what one takes, as a running mean.
-        least_s: what the limits allow it; 0: not set yet.
+        least_s: its minimum by the machine's limits; 0: not set yet.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class PassLatency:
         self._prior: list[float] = []
 
     def set_limits(self, limits: Sequence[float]) -> None:
-        """Set the seconds that the machine's limits allow passes of 1 to `MOST_ROWS` tokens."""
+        """Set the machine limits' minimum seconds of passes of 1 to `MOST_ROWS` tokens."""
         self._prior = [1.0, 1.0, *(SLOWER * max(1.0, time / limits[0]) for time in limits[1:])]
         self.least_s = limits[0]
 
@@ -83,11 +83,11 @@ class PassLatency:
         self._ratio[tokens] = ratio if known is None else known + (ratio - known) * 2 * WEIGHT
 
     def forget(self) -> None:
-        """Believe half of what was measured, and half of what the limits say."""
+        """Move measured ratios halfway back to those that the machine's limits predict."""
         self._ratio = {n: (r + self._prior[n]) / 2 for n, r in self._ratio.copy().items()}
 
     def ratio(self, tokens: int) -> float:
-        """Return r(tokens): measured, else from the nearest measured one, else from the limits."""
+        """Return r(tokens), the time of a pass over that of one token: measured, else estimated."""
         if tokens <= 1:
             return 1.0
         if tokens > MOST_ROWS:
@@ -107,12 +107,12 @@ class Company(Protocol):
 
     @property
     def beside(self) -> int:
-        """Rows of others in the last pass."""
+        """Rows of other sequences in the last pass."""
         ...
 
     @property
     def aim_s(self) -> float:
-        """Target seconds of a pass that has rows of others."""
+        """Target seconds of a pass that has rows of other sequences."""
         ...
 
     def computed(self, sequence: TokenSequence) -> None:
@@ -124,7 +124,7 @@ class DraftingEngine(Protocol):
     """The part of an engine that draft lengths depend on."""
 
     latency: PassLatency
-    """What passes take."""
+    """Measured pass times."""
 
     @property
     def token_bytes(self) -> float:
@@ -133,19 +133,19 @@ class DraftingEngine(Protocol):
 
     @property
     def scheduler(self) -> Company:
-        """Who else has rows."""
+        """Counts other sequences' rows in passes."""
         ...
 
     def pass_limits(self, most: int, kv_length: int) -> list[float]:
-        """Return the seconds that the machine's limits allow passes of 1 to `most` tokens."""
+        """Return the minimum seconds, by the machine's limits, of passes of 1 to `most` tokens."""
         ...
 
 
 class DraftLengthPolicy:
-    """How many tokens the decodes of one session draft."""
+    """The policy of how many tokens the decodes of one session draft from the context."""
 
     def __init__(self, engine: DraftingEngine, tokens: Sequence[int]) -> None:
-        """tokens: those of the sequence, which grow as it does."""
+        """tokens: the sequence's own list, which grows."""
         self._engine, self._tokens = engine, tokens
         self._times = engine.latency
         self._right = list(FIRST)
@@ -155,7 +155,7 @@ class DraftLengthPolicy:
 
     @property
     def times(self) -> PassLatency:
-        """What passes take, with what the limits say of those that were not measured."""
+        """Pass times: measured, else predicted from the machine's limits."""
         times = self._times
         if not times.least_s:
             times.set_limits(self._engine.pass_limits(MOST_ROWS, len(self._tokens)))
@@ -167,7 +167,7 @@ class DraftLengthPolicy:
         return (right + times.ratio(known)) * times.step_s - seconds
 
     def compare(self, same: int, right: Sequence[bool]) -> None:
-        """Record which drafts were right whose match had `same` tokens in common at the first."""
+        """Record which drafts of a match with `same` tokens in common were right."""
         for number, hit in enumerate(right):
             kind = _kind(same + number)
             self._seen[kind] += 1
@@ -223,13 +223,13 @@ def best_length(
 
 
 class Patience:
-    """Steps until what forbids drafts is tried again: twice as many each time."""
+    """Backoff: steps without drafts until these are tried again, twice as many each time."""
 
     def __init__(self) -> None:
         self._waited, self._most = 0, PATIENCE
 
     def reset(self) -> None:
-        """Restart the count of steps, as drafts are made."""
+        """Restart the count of steps without drafts."""
         self._waited = 0
 
     def over(self) -> bool:
@@ -242,10 +242,10 @@ class Patience:
 
 
 class HeadLengthPolicy:
-    """How many tokens the decodes of one session have drafted by the model's own layer.
+    """The policy of how many tokens the decodes of one session draft with the MTP layer.
 
-    p is known of drafts that were made only: they begin with what such layers reach in general, and
-    where that proves too much, they are made again as a cost is tried again.
+    p is measured only for drafts that were made. It begins with typical acceptance rates, and moves
+    halfway back to them after some time without drafts (`Patience`), so that they are retried.
     """
 
     def __init__(self, engine: DraftingEngine, lookup: DraftLengthPolicy) -> None:
@@ -265,7 +265,7 @@ class HeadLengthPolicy:
     def count(self, known: int, most: int, draft_s: float, read_bytes: float) -> int:
         """Choose how many tokens to draft behind `known` others.
 
-        draft_s: what a draft takes; 0: unknown, but it reads so many bytes of weights.
+        draft_s: seconds of a draft; 0: unknown, estimated by `read_bytes` of weights.
         """
         times = self._lookup.times
         if not times.steps:

@@ -1,4 +1,4 @@
-"""Drafts from earlier occurrences of the last tokens: agents quote, edit and repeat.
+"""Prompt-lookup drafts: tokens that followed an earlier occurrence of the last ones.
 
 An index of the runs of `WIDTH` tokens finds where the last tokens of a session occurred before. The
 match with the most tokens in common is taken, and results of tools go before what the model wrote
@@ -25,11 +25,11 @@ class Match:
     at: int
     """Position of the token after it."""
     same: int
-    """Tokens that both have in common before that."""
+    """Number of equal tokens before both positions."""
 
 
 class NgramIndex:
-    """The index of a session's tokens."""
+    """An n-gram index of a session's tokens, with n = `WIDTH`."""
 
     def __init__(self, tokens: list[int]) -> None:
         """tokens: the session's own list; call `truncate` before it gets shorter."""
@@ -115,7 +115,7 @@ class NgramIndex:
         return Match(at, min(LONG, self._last.same + more))
 
     def value(self, match: Match) -> int:
-        """Score a match; of equal ones the latest is met first."""
+        """Score a match: see `match_score`."""
         source = bisect_right(self._starts, match.at) - 1
         return match_score(match.same, source >= 0 and match.at < self._ends[source])
 
@@ -126,7 +126,7 @@ def match_score(same: int, inside: bool) -> int:
 
 
 def common(tokens: Sequence[int], at: int, others: Sequence[int], end: int) -> int:
-    """Count the equal tokens before two positions, at most `LONG`; `WIDTH` are known to be."""
+    """Count the equal tokens before two positions, at most `LONG`; `WIDTH` are known to match."""
     most = min(LONG, at, end)
     same = WIDTH
     while same < most and tokens[at - 1 - same] == others[end - 1 - same]:

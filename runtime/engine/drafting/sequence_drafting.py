@@ -1,4 +1,4 @@
-"""What the decodes of one sequence share for their drafts, from one decode to the next."""
+"""Drafting state of one sequence, shared by all of its decodes."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 
 class SequenceDrafting:
-    """Settings, and what is known of a sequence's tokens and drafts; `Drafter` is of one decode."""
+    """Drafting settings, indices and statistics of a sequence; `Drafter` is of one decode."""
 
     def __init__(self, engine: EngineDrafting, tokens: list[int]) -> None:
         """tokens: the sequence's own list; call `truncate` and `reset` when it changes."""
         self.engine = engine
-        """What all sequences of the engine share."""
+        """Drafting state that all sequences of the engine share."""
         self.settings = engine.settings
-        """How decodes need fewer passes than tokens; the engine's, if not set."""
+        """Speculative decoding settings; by default the engine's."""
         self.sources: Sequence[tuple[int, int]] = ()
         """Ranges of positions, first and end, that are likely to be quoted."""
         self.reset(tokens)
 
     def reset(self, tokens: list[int]) -> None:
-        """Begin anew with these tokens."""
+        """Set the list of tokens, and drop all indices and statistics."""
         self.ngrams = NgramIndex(tokens)
-        """Where tokens stood before."""
+        """Index of n-grams, for drafts from the context."""
         self.lengths = DraftLengthPolicy(self.engine, tokens)
-        """How many tokens from the context are worth a draft."""
+        """Lengths of drafts from the context."""
         self.copies = NormalizedSources(self.engine.tokenizer)
-        """`sources` as they are written where they are copied to."""
+        """`sources`, converted to the forms in which they are copied."""
         self.head_lengths = HeadLengthPolicy(self.engine, self.lengths)
-        """How many tokens the model's own layer is to draft."""
+        """Lengths of drafts of the model's MTP layer."""
 
     def truncate(self, n: int) -> None:
-        """Forget the tokens from `n` on, before the sequence drops them."""
+        """Drop the tokens from `n` on from the index, before the sequence drops them."""
         self.ngrams.truncate(n)

@@ -1,1 +1,1 @@
-"""KV caches beyond one sequence: prefixes that others share, on disk, in files."""
+"""The prefix cache: KV cache pages that sequences share, in memory and on disk."""

@@ -1,4 +1,4 @@
-"""Names of pages of KV caches: the SHA-256 of all that their bytes depend on.
+"""Keys of KV cache pages: the SHA-256 of everything that their bytes depend on.
 
 What a page holds is decided by the model, the layout and every token up to its end. So a page of
 other tokens, or of another model, is never found.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..model.loaded_model import LoadedModel
 
 _LAYOUT = (kvcache, cache_q8, rope, latent, state_tile, conv, stored_rows)
-"""What says where the bytes of a page, or of a state, lie."""
+"""Modules that define the byte layout of pages and states."""
 
 
 def fingerprint(loaded: LoadedModel) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Prefixes that were computed already, of running and of finished sessions: a tree over token ids.
+"""The prefix cache: a tree over token ids of KV cache pages that sessions have computed.
 
 A node is one page of 256 positions and the tokens on it; its path from the root is what the page
 was computed behind. A session that begins like others takes over their pages as far as its tokens
@@ -64,7 +64,7 @@ class Node:
         return self.views and self.page is not None and self.page.whole
 
     def take(self, page: Page) -> None:
-        """Hold this page instead of the one before."""
+        """Hold `page` instead of the current one."""
         page.share(len(self.tokens))
         self.leave()
         self.page, self.views = page, True
@@ -84,7 +84,7 @@ class Node:
         return [token for part in reversed(parts) for token in part]
 
     def alone(self, pages: int) -> bool:
-        """Return whether so many pages follow without a branch."""
+        """Return whether `pages` pages follow this one without a branch."""
         node = self
         for _ in range(pages):
             if len(node.children) != 1:
@@ -93,7 +93,7 @@ class Node:
         return True
 
     def common(self, ids: Sequence[int]) -> int:
-        """Count the tokens of the page that are the first of `ids`."""
+        """Return the length of the common prefix of the page's tokens and `ids`."""
         if self.tokens == ids[: len(self.tokens)]:
             return len(self.tokens)
         pairs = zip(self.tokens, [*ids, -1], strict=False)
@@ -101,7 +101,7 @@ class Node:
 
 
 class KnownStates:
-    """Checkpoints of recurrent states, by the tokens before them; the last ones used."""
+    """An LRU cache of recurrent states, by the tokens before them."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, bytes], Checkpoint] = {}
@@ -167,7 +167,7 @@ def _digest(ids: list[int], count: int, namespace: str) -> bytes:
 
 
 class PrefixCache:
-    """The tree of one engine. Safe to use from several threads.
+    """The prefix tree of one engine. Safe to use from several threads.
 
     Attributes:
         nbytes: memory of the pages that it holds, those that sessions have too among them.
@@ -194,7 +194,7 @@ class PrefixCache:
             return sum(page.nbytes for page in {node.page for node in self._nodes()} if page)
 
     def find(self, ids: list[int], namespace: str = "") -> tuple[list[Page], int]:
-        """Find the pages that hold the beginning of `ids`, and how many tokens of it."""
+        """Return the pages that hold the longest cached prefix of `ids`, and its length."""
         with self.lock:
             self._clock += 1
             pages, at = list[Page](), 0
@@ -206,7 +206,7 @@ class PrefixCache:
             return self._seen(pages, at)
 
     def count(self, ids: list[int], namespace: str = "") -> int:
-        """Return how many of the first of `ids` a sequence would find."""
+        """Return the length of the prefix of `ids` that a new sequence could adopt."""
         with self.lock:
             count = self.find(ids, namespace)[1]
             if self._layout.states is None:
@@ -215,7 +215,7 @@ class PrefixCache:
             return state.position if state is not None else 0
 
     def keep(self, ids: list[int], until: float, namespace: str = "") -> None:
-        """Pin the cached beginning of `ids` until a time of `time.monotonic`.
+        """Pin the cached prefix of `ids` until a time of `time.monotonic`.
 
         Pinned pages take at most `KEPT_SHARE` of the memory: pins that end first are dropped first.
         All are dropped where no sequence could continue otherwise.
@@ -259,7 +259,7 @@ class PrefixCache:
         return pages, at
 
     def adopt(self, cache: KVCache, ids: list[int], least: int, namespace: str = "") -> int:
-        """Give a cache the known prefix of `ids`, if longer than `least`; return its length."""
+        """Attach the known prefix of `ids` to a cache, if beyond `least`; return its length."""
         with self.lock:
             pages, count, state = self._known(cache, ids, namespace)
             if count <= least:
@@ -271,7 +271,7 @@ class PrefixCache:
             return count
 
     def knows(self, cache: KVCache, ids: list[int], least: int, namespace: str = "") -> bool:
-        """Return whether `adopt` would find at least `least` of the first of `ids`."""
+        """Return whether `adopt` would find a prefix of `ids` of at least `least` tokens."""
         with self.lock:
             return self._known(cache, ids, namespace)[1] >= least
 
@@ -286,7 +286,7 @@ class PrefixCache:
         return pages, state.position if state is not None else 0, state
 
     def add(self, cache: KVCache, ids: list[int], count: int, namespace: str = "") -> None:
-        """Add what a cache holds of the first `count` tokens `ids` to the tree.
+        """Add a cache's pages of the first `count` of `ids` to the tree.
 
         A partial page is added with its tokens so far; it grows as the cache does. Drafts that
         follow `ids` in the cache, and may yet be refused, are not added.
@@ -319,7 +319,7 @@ class PrefixCache:
                 node = following
 
     def make_room(self, nbytes: int) -> bool:
-        """Evict pages that no session has until `nbytes` more fit; return whether they do."""
+        """Evict pages that no session uses until `nbytes` more fit; return whether they do."""
         memory = self._layout.memory
         with self.lock:
             if lacks := memory.lacks(nbytes):
@@ -327,7 +327,7 @@ class PrefixCache:
             return not memory.lacks(nbytes)
 
     def evict(self, wanted: int, *, kept: bool = False) -> int:
-        """Evict leaves that no session has until `wanted` bytes are free; return the bytes freed.
+        """Evict leaves that no session uses until `wanted` bytes are free; return the bytes freed.
 
         Pinned leaves are evicted only if `kept`, and last. First go the windowed layers of pages
         that no sequence is likely to resume from.
@@ -348,7 +348,7 @@ class PrefixCache:
         return freed
 
     def freed_by(self, gone: Counter[Page]) -> int:
-        """Return the bytes freed if sessions released these pages and `evict` the rest.
+        """Return the bytes freed if sessions released these pages and the tree evicted them.
 
         gone: by page, how many sessions release it.
         """
@@ -370,7 +370,7 @@ class PrefixCache:
             )
 
     def forget(self, page: Page) -> None:
-        """Evict a page that only one session has, and what follows it, so that it can write."""
+        """Evict a page of a single session and all below it, so that the session can write."""
         with self.lock:
             nodes = [node for node in self._nodes() if node.page is page]
             if page.refcount != len(nodes) + 1:
@@ -382,7 +382,7 @@ class PrefixCache:
                 self._remove(node)
 
     def clear(self) -> None:
-        """Forget everything; pages that sessions have stay theirs."""
+        """Drop all nodes and states; pages that sessions use stay with them."""
         with self.lock:
             for node in list(self._nodes()):
                 node.leave()

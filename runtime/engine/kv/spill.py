@@ -1,4 +1,4 @@
-"""Prefixes on disk, where reading takes less than computing.
+"""The prefix cache on disk: pages that take less time to read than to compute.
 
     FOLDER/<key>-<SHA-256>-<milliseconds>.kv   the bytes of a page, and what computing it would take
 
@@ -73,10 +73,10 @@ class _File:
 
 
 class Spill:
-    """The pages of one engine on disk. Safe to use from several threads.
+    """The prefix cache of one engine on disk. Safe to use from several threads.
 
     Attributes:
-        most_bytes: of all files; 0: nothing is written or read.
+        most_bytes: maximum bytes of all files; 0: nothing is written or read.
         rate: bytes/s that reading and checking reaches.
         written, recalled: bytes so far.
     """
@@ -92,13 +92,13 @@ class Spill:
         self._pending = 0
 
     def pays(self, seconds: float, nbytes: int) -> bool:
-        """Return whether reading so many bytes takes less time than computing them."""
+        """Return whether reading `nbytes` takes less than `seconds`, the time to compute them."""
         return nbytes / self.rate < seconds
 
     def wants(self, opening: int, cached: int) -> bool:
         """Return whether an opening is worth writing to disk.
 
-        opening: its tokens; cached: how many of them need not be computed.
+        opening: number of its tokens; cached: those of them that need not be computed.
         """
         loaded = self._loaded()
         if loaded is None or not self.most_bytes or opening < MIN_TOKENS:
@@ -121,7 +121,7 @@ class Spill:
         self._submit(todo, namespace)
 
     def offer(self, ids: list[int], page: Page, namespace: str = "") -> None:
-        """Write the last page of `ids`, which memory evicts, in the background, if that pays."""
+        """Write the last page of `ids`, evicted from memory, in the background, if that pays."""
         loaded = self._loaded()
         if loaded is None or loaded.layout.states is not None:  # a page alone is of no use
             return
@@ -148,14 +148,14 @@ class Spill:
                 self._pending -= 1
 
     def flush(self) -> None:
-        """Wait until everything that was offered is written."""
+        """Wait until all submitted pages are written."""
         if self._writer is not None:
             with interrupts.held():
                 last = self._writer.submit(bool)
             interrupts.result(last)
 
     def close(self) -> None:
-        """Write no more; what was offered is written."""
+        """Accept no more pages; wait until those submitted are written."""
         self.most_bytes = 0
         if self._writer is not None:
             self._writer.shutdown()
@@ -165,7 +165,7 @@ class Spill:
     ) -> Iterator[tuple[int, int, np.ndarray]]:
         """Read pages of `tokens`, from the one with the number `first` on, while that pays.
 
-        opening: tokens of the beginning whose last page may be there as far as it goes.
+        opening: number of tokens of the opening, whose last page may be partial.
 
         Yields each page's number, how many tokens it ends behind, and its bytes; a caller
         that cannot use one stops there.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 DEFAULT_CONTEXT = 32768
-"""Positions, if the model has as many: a page costs nothing until it is used."""
+"""Default context in positions, if the model has as many: unused pages cost nothing."""
 KV_SHARE = 0.75  # of the memory that is free once the weights are there, for KV caches at most
 
 
@@ -68,7 +68,7 @@ class ModelInfo:
     parts: tuple[Path, ...] = ()
     """The files of a split model; `path` is the first."""
     files: tuple[MappedFileGuard, ...] = field(default=(), repr=False, compare=False)
-    """What was loaded, held open."""
+    """The loaded files, held open."""
 
     @cached_property
     def sha256(self) -> str:
@@ -95,9 +95,9 @@ class LoadOptions:
     fixed: Overrides
     kv_memory: int | None
     mtp: bool
-    """Whether the layer that drafts is loaded, if the model has one."""
+    """Whether the MTP layer is loaded, if the model has one."""
     needs_mtp: bool
-    """Whether a model without one is an error."""
+    """Whether a model without an MTP layer is an error."""
 
 
 class LoadedModel(ProcessBound):
@@ -117,9 +117,9 @@ class LoadedModel(ProcessBound):
         attention_tile: tokens of a pass that share one read of the cache.
         packed_cache: the packed copy of the weights on disk, if one was asked for.
         sampling: the settings of the model's file (`general.sampling.*`).
-        sampling_notes: what of that makes no sense, or is not done here.
+        sampling_notes: settings of the file that are not used, and why.
         lock: held while a pass runs.
-        trying: threads that take it without `with`: an interrupt may come right behind that.
+        trying: threads that take `lock` without `with`: see `give_back`.
     """
 
     _instead = "call Engine.load there; in this process, agents and sessions share an engine"
@@ -195,7 +195,7 @@ class LoadedModel(ProcessBound):
         )
 
     def check_ids(self, ids: Sequence[int]) -> None:
-        """Raise EngineError if a token id is none of the vocabulary."""
+        """Raise EngineError if a token id is not in the vocabulary."""
         most = self.outputs.n_vocab
         bad = next((i for i in ids if not 0 <= i < most), None)
         if bad is not None:
@@ -212,7 +212,7 @@ class LoadedModel(ProcessBound):
         """Return a caller's token ids as a list of ints.
 
         Raises:
-            EngineError: they are none of the vocabulary.
+            EngineError: an id is not an integer, or not in the vocabulary.
         """
         try:
             found = [index(i) for i in as_list(ids, "token ids must be a list", EngineError)]
@@ -228,32 +228,32 @@ class LoadedModel(ProcessBound):
 
     @cached_property
     def cost(self) -> ModelCost:
-        """The model as the cost model sees it."""
+        """The cost model's inputs for this model."""
         return model_cost(self.network, self.layout)
 
     @cached_property
     def layer_parts(self) -> list[LayerParts]:
-        """The same of each layer."""
+        """The cost model's inputs for each layer."""
         return layer_parts(self.network, self.layout)
 
     @cached_property
     def logit_ranker(self) -> LogitRanker:
-        """What samplers look at logits with; of one session at a time, under `lock`."""
+        """The ranking of logits that samplers use, one session at a time, under `lock`."""
         return LogitRanker(self.outputs.n_vocab, self.library, self.pool)
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """What this model's kernels reach on this machine; None where it was not measured yet."""
+        """The saved calibration of this model on this machine; None if not measured yet."""
         return calibration.load(calibration.path_of(self.cost, self.machine, self.kv))
 
     @property
     def attained(self) -> tuple[MachineProfile, Efficiency]:
-        """The machine's limits and what kernels reach of them: this model's, or a typical one's."""
+        """The machine's limits and the kernels' efficiency: calibrated, else typical."""
         known = self.calibration
         return (known.machine, known.efficiency) if known else (self.machine, Efficiency())
 
     def apply_calibration(self, found: Calibration) -> None:
-        """Use a new calibration, and choose anew how passes are run."""
+        """Set a new calibration, and rechoose the execution settings."""
         self.calibration = found
         self.tuning = self.tuning.renewed(self._known())
 

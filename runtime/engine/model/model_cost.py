@@ -1,4 +1,4 @@
-"""A model as the cost model sees it: its matrices, caches and states, counted."""
+"""The cost model's inputs, counted from a model's matrices, caches and states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...weights.matrix import Matrix
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A model whose weights have sizes, but no memory."""
+    """The sizes of a model, computed without loading its weights."""
 
     network: Decoder
     layout: KVLayout
@@ -48,7 +48,7 @@ def size_up(gguf: GGUFFile, target: CpuTarget, kv: KVFormat = "bf16", *, mtp: bo
 
 
 def model_cost(network: Decoder, layout: KVLayout) -> ModelCost:
-    """Count what a pass of the model costs, with a cache of this layout."""
+    """Return the cost model's inputs for a model with a KV cache of this layout."""
     *in_layers, head = network.matrices
     experts = [m for m in in_layers if _chosen(m)]
     body = [m for m in in_layers if not _chosen(m)]
@@ -78,7 +78,7 @@ def model_cost(network: Decoder, layout: KVLayout) -> ModelCost:
 
 
 def layer_parts(network: Decoder, layout: KVLayout) -> list[LayerParts]:
-    """Return what each layer adds to a pass."""
+    """Return the cost model's inputs for each layer."""
     recurrent = network.recurrent
     return [_layer(network, layout, n, recurrent.get(n)) for n in range(network.config.layers)]
 

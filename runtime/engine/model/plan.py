@@ -1,4 +1,4 @@
-"""The passes of an engine: what was built for each kind, and the native tape made of it.
+"""Plans: the graph and native tape for each kind of pass of an engine.
 
 A plan belongs to the engine. The descriptor of a pass lists its rows, so that all sessions use the
 same few plans, and a new session or a fork costs no tape.
@@ -29,7 +29,7 @@ G = TypeVar("G", bound=GraphBuilder)
 
 
 class Plan(Generic[G]):
-    """A graph, its native tape and what it is good for."""
+    """The graph of one kind of pass, and its native tape."""
 
     def __init__(self, loaded: LoadedModel, name: str, max_tokens: int, kind: type[G]) -> None:
         network, choice = loaded.network, loaded.outputs
@@ -57,7 +57,7 @@ class Plan(Generic[G]):
         self._kinds = kinds.reshape(3, -1)
 
     def seconds(self, times: TapeTimes) -> list[float]:
-        """Return seconds of all threads: in kernels, in those not GEMM or attention, in all."""
+        """Return the threads' seconds: in kernels, in those not GEMM or attention, in total."""
         return times.sums(self._kinds)
 
 
@@ -76,12 +76,12 @@ class Plans:
 
     @property
     def decode(self) -> Plan[GraphBuilder]:
-        """One row: each thread prepares the inputs for itself, and the greedy choice follows."""
+        """The plan of one row: each thread prepares its inputs; the greedy choice follows."""
         return self._plan("decode", 1, GraphBuilder)
 
     @property
     def prefill(self) -> Plan[GraphBuilder]:
-        """Up to a chunk of rows, and `choice.ROWS` of logits."""
+        """The plan of up to a chunk of rows, with logits of up to `choice.ROWS` of them."""
         tuning, found = self._loaded.tuning, self._prefill
         if found is None or found[0] != tuning.chunk or found[1] is not tuning.tiles:
             plan = self._plan("prefill", self._most, GraphBuilder)
@@ -90,7 +90,7 @@ class Plans:
 
     @property
     def hidden(self) -> Plan[HiddenGraph]:
-        """Up to a chunk of rows, which end before the output head."""
+        """The plan of up to a chunk of rows that ends before the output head."""
         return self._plan("hidden", self._most, HiddenGraph)
 
     def build(self) -> None:
@@ -107,7 +107,7 @@ class Plans:
 
     @cached_property
     def choose(self) -> CompiledTape:
-        """The greedy choice in the rows that `choice.rows` names."""
+        """The tape of the greedy choice, in the rows that `OutputBuffers.rows` selects."""
         loaded = self._loaded
         tape = Tape("choose", loaded.threads, elastic=True)
         with loaded.lock:

@@ -1,1 +1,1 @@
-"""From requests to results: sequences, the scheduler that makes batches, the runner of passes."""
+"""Passes: sequences and their requests, the batch scheduler, the runner."""

@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Logits:
-    """Logits that a pass gave to one sequence.
+    """The logits of one sequence from one pass.
 
     They lie in the engine's buffers, which all passes share. Before another pass overwrites them
     they are copied, unless they were released.
     """
 
     buffers: OutputBuffers = field(repr=False)
-    """The engine's."""
+    """The engine's output buffers."""
     first: int
-    """Their first row in these; -1: they were copied."""
+    """First row in `buffers`; -1: the rows were copied."""
     count: int
-    """Rows of them."""
+    """Number of rows."""
     tokens: list[int]
-    """Chosen greedily in the rows for which a mask was given beforehand; -1: none could be."""
+    """Tokens that the pass chose in the first rows; -1: none could be chosen."""
     released: bool = False
-    """Whether they are no longer needed."""
+    """Whether the logits are no longer needed."""
     copies: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
-    """Of `rows` and `hidden`, where they were copied."""
+    """Copies of `rows` and `hidden`, once made."""
 
     @property
     def rows(self) -> np.ndarray:
-        """float32 [count, n_vocab], valid until the next pass of the engine."""
+        """Logits: float32 [count, n_vocab], valid until the next pass of the engine."""
         if self.copies is not None:
             return self.copies[0]
         rows = slice(self.first, self.first + self.count)
@@ -42,7 +42,7 @@ class Logits:
 
     @property
     def hidden(self) -> np.ndarray:
-        """float32 [count, width], see `OutputBuffers.hidden`; valid as long as `rows` is."""
+        """Hidden states: float32 [count, width], valid as `rows`; see `OutputBuffers.hidden`."""
         if self.copies is not None:
             return self.copies[1]
         return self.buffers.hidden[self.first : self.first + self.count]

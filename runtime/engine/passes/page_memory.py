@@ -1,4 +1,4 @@
-"""Memory for the pages of a pass: what its rows need, and what is evicted for it.
+"""KV cache memory of a pass: the bytes that its rows need, and the eviction that frees them.
 
 Unused pages are evicted first, then those of resting sequences, then those of sequences that got
 theirs later. So the first one completes, and sequences do not recompute by turns.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PageMemory:
-    """The memory of an engine's KV caches, as passes ask for it. The caller has the mutex."""
+    """KV cache memory for passes: reserved, by eviction if needed. The caller has the mutex."""
 
     def __init__(
         self,
@@ -36,18 +36,18 @@ class PageMemory:
         ask_again: list[PendingRequest],
     ) -> None:
         """sequences: all that there are; active: those in a phase; waiting: requests that wait for
-        a pass; ask_again: takes those whose sequence lost its pages, or can never have enough."""
+        a pass; ask_again: receives those whose sequence was preempted, or can never fit."""
         self._memory, self._prefix_cache = memory, prefix_cache
         self._sequences, self._active = sequences, active
         self._waiting, self._ask_again = waiting, ask_again
         self.parks = True
-        """Whether sequences that find no memory wait, and may be preempted for others; a
-        benchmark turns it off to see what that gives."""
+        """Whether sequences that find no memory wait, and may be preempted for others;
+        benchmarks turn it off."""
         self.preempted = 0
-        """How often a sequence's pages were evicted."""
+        """Number of preemptions."""
 
     def promise(self, nbytes: int) -> bool:
-        """Return whether there is room for the pages of a pass, which is reserved for it then."""
+        """Reserve `nbytes` for the pages of a pass; return False if they do not fit."""
         memory = self._memory
         memory.promised = 0
         if memory.lacks(nbytes):
@@ -62,10 +62,10 @@ class PageMemory:
         promised: int,
         picked: Sequence[tuple[PendingRequest, int]],
     ) -> int | None:
-        """Return the bytes that a request's rows need, once there is room; None: it has to wait.
+        """Make room for a request's rows and return the bytes they need; None: it has to wait.
 
-        What is kept until a time is evicted before a sequence that has pages takes those of others,
-        or where nobody could continue otherwise; a new one waits. `promised`: bytes for others of
+        Pinned prefixes are evicted before a sequence that has pages preempts others, or where no
+        sequence could continue otherwise; a new one waits. `promised`: bytes for others of
         this pass, `picked`.
         """
         sequence, memory, prefixes = pending.request.sequence, self._memory, self._prefix_cache

@@ -39,7 +39,7 @@ class PendingRequest:
 
     @property
     def seniority(self) -> tuple[bool, float]:
-        """When it may have memory; see `pass_policy.seniority`."""
+        """The sort key for memory: see `pass_policy.seniority`."""
         return seniority(self.request.sequence.admitted, self.since)
 
 

@@ -28,23 +28,23 @@ class Request:
     """Rows that a sequence wants computed next."""
 
     sequence: TokenSequence
-    """Whose rows they are."""
+    """The sequence that the rows belong to."""
     start: int
-    """Tokens that it had in its KV cache when it asked."""
+    """Position of the first row: the cached tokens at the time of the request."""
     ids: Sequence[int]
-    """The tokens that follow."""
+    """Token ids of the rows."""
     outputs: int = 0
-    """Of how many of the last ones logits are wanted. Of several: some are drafts, and may be taken
+    """Number of last rows whose logits are wanted; if several, some are drafts, and may be rolled
     back."""
     masks: Sequence[np.ndarray | None] = ()
-    """For the first of these, the tokens that a greedy choice may take, as uint32 bits, or None for
-    all; empty where nothing is to be chosen."""
+    """Tokens allowed in a greedy choice, for the first rows with logits: uint32 bits, or None for
+    all; empty: the pass makes no greedy choice."""
     panels: np.ndarray | None = None
-    """Of the output head, those that are wanted; None: all. For passes of this sequence alone:
-    others get every row's logits whole."""
+    """Panels of the output head to compute; None: all. Only for passes of this sequence alone:
+    shared passes compute all."""
     pick: Callable[[np.ndarray], int] | None = None
-    """Draws the first of these by its logits, float32 [n_vocab], where nothing is greedy. The pass
-    does so itself: who drew from outside would wait for the pass after it."""
+    """Samples a token from the first row's logits, float32 [n_vocab], where nothing is greedy.
+    Called within the pass: a call after it would wait for the next pass."""
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Batch:
     """The rows of one pass. The scheduler makes it; the runner reads nothing else of requests."""
 
     parts: tuple[tuple[Request, int], ...]
-    """Requests of different sequences, and how many of their rows, the first ones, are taken."""
+    """Requests of different sequences, each with the number of its first rows to compute."""
     why: PassEnd = "all"
-    """Why it has no more rows: see `PassEvent.why`."""
+    """Why the pass has no more rows: see `PassEvent.why`."""
 
     @classmethod
     def whole(cls, *requests: Request) -> Batch:
@@ -64,18 +64,18 @@ class Batch:
 
 @dataclass(eq=False, slots=True)
 class StepResult:
-    """What a pass did for one request."""
+    """The result of a pass for one request."""
 
     computed: int = 0
-    """Rows that it took; 0 where the KV cache is not as it was when they were asked for: pages were
-    taken over, or evicted."""
+    """Rows computed; 0 if the sequence's KV cache changed since the request: pages were adopted, or
+    evicted."""
     logits: Logits | None = None
-    """Of the last rows, if it took all."""
+    """Logits of the last rows, if all rows were computed."""
     plan: Plan | None = None
-    """What ran."""
+    """The plan that ran."""
     experts: list[int] = field(default_factory=list)
-    """Distinct ones that each layer of a mixture took, in a pass of several rows."""
+    """Distinct experts that each layer of a mixture used, in a pass of several rows."""
     shared: SharedPass | None = None
     """The pass, if other sequences had rows in it."""
     place: int = 0
-    """This request's place in it."""
+    """Index of the request in the shared pass."""

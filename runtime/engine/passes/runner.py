@@ -37,13 +37,13 @@ ASIDE_S = 1e-4  # between looks whether logits were copied
 
 
 class Runner:
-    """Runs the passes of one engine, one at a time.
+    """The runner of one engine's passes, one at a time.
 
     Attributes:
         shared: passes so far that had rows of several sequences.
-        joins: whether sequences that begin with the same pages read these together; a benchmark
-            turns it off to see what that gives.
-        shared_observers: called after each of these: to watch, not to change.
+        joins: whether sequences that begin with the same pages read these together;
+            benchmarks turn it off.
+        shared_observers: called after each shared pass, for observation only.
     """
 
     def __init__(self, loaded: LoadedModel, plans: Plans) -> None:
@@ -65,7 +65,7 @@ class Runner:
 
     @contextmanager
     def observe_shared(self, callback: Callable[[SharedPass], None]) -> Iterator[None]:
-        """Call back after each pass that several sequences share meanwhile."""
+        """Call `callback` after each shared pass while the context is open."""
         self.shared_observers.append(callback)
         try:
             yield
@@ -207,7 +207,7 @@ class Runner:
         return results
 
     def reading(self, parts: Sequence[tuple[Request, int]]) -> Reading:
-        """Return what the first rows of several sequences will read together."""
+        """Return the shared prefixes that a pass with these parts would read once."""
         shared = self._look(self._ahead, parts)
         return NO_SHARING if shared is None else shared.reading(*self._plans.prefill.graph.joined)
 
@@ -221,7 +221,7 @@ class Runner:
         return finder.find(key, (one.sequence.cache for one, _ in parts))
 
     def choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
-        """Choose greedily in one row, without waiting for a pass of others."""
+        """Choose the greedy token of one row, without waiting for other sequences' passes."""
         with self._aside(logits) as free:
             if not free or logits.first < 0:
                 return greedy(logits.rows[row], mask)
@@ -230,7 +230,7 @@ class Runner:
             return self._run_choice(at, 1, 1)[0]
 
     def hidden(self, logits: Logits, row: int) -> np.ndarray:
-        """Copy one row of `Logits.hidden`, without waiting for a pass of others."""
+        """Copy one row of `Logits.hidden`, without waiting for other sequences' passes."""
         with self._aside(logits):
             return logits.hidden[row].copy()
 
@@ -251,7 +251,7 @@ class Runner:
             trying.discard(me)
 
     def cancel(self, sequence: TokenSequence) -> None:
-        """End the running pass, from any thread, if no other sequence waits for it."""
+        """Cancel the running pass, from any thread, if all of its sequences were stopped."""
         with self._state:
             stopped = [one.status is Status.STOPPED for one in self._running]
             if sequence in self._running and all(stopped):
@@ -259,7 +259,7 @@ class Runner:
                 self._loaded.pool.stop()
 
     def run_aside(self, tape: CompiledTape) -> None:
-        """Run a tape that no sequence's rows come from; the caller has the engine's lock."""
+        """Run a tape outside the scheduled passes; the caller has the engine's lock."""
         self._run_tape(tape, tape.times)
 
     # --- how it is done

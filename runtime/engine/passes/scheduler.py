@@ -43,11 +43,11 @@ IDLE_S = 2e-3  # between looks for memory where no sequence can continue
 
 
 class Scheduler(PassPolicy[PendingRequest]):
-    """Puts rows of waiting sequences into passes.
+    """The batch scheduler: puts rows of waiting sequences into passes, and runs these.
 
     Attributes:
         passes, shared: passes that were run, and those of them with rows of several sequences.
-        sequences: those that there are.
+        sequences: all that are registered.
         pages: the memory of their KV caches.
         beside: rows of others in the last pass, as if all sequences in it had as many of them. So
             the next pass is likely to be.
@@ -188,7 +188,7 @@ class Scheduler(PassPolicy[PendingRequest]):
                 self.computed(sequence)
 
     def run_on(self, plan: Plan, request: Request) -> StepResult:
-        """Run all rows of a request by themselves, on a plan of its own."""
+        """Run all rows of a request in a pass of their own, on a given plan."""
         sequence = request.sequence
         sequence.release_logits()
         with self._loaded.lock:
@@ -511,7 +511,7 @@ class Scheduler(PassPolicy[PendingRequest]):
             return needed is not None and self.pages.promise(needed)
 
     def rows_aside(self, most: int, start: int) -> int:
-        """Return the rows of an unshared pass; fewer for the deadline while others decode."""
+        """Return the rows of an unshared pass: `most`, or fewer while others decode."""
         with self.mutex:
             if not self._any_decodes():
                 return most

@@ -1,4 +1,4 @@
-"""Tokens and their KV cache: what passes and the scheduler know of a session."""
+"""Token sequences and their KV caches: sessions as passes and the scheduler see them."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _NUMBERS = itertools.count(1)
 
 
 class Status(Enum):
-    """What a sequence is doing."""
+    """The phase of a sequence."""
 
     IDLE = auto()
     """In no phase."""
     PREFILL = auto()
-    """In a phase that asks for many rows."""
+    """In a phase that computes many rows in a pass."""
     DECODE = auto()
-    """In a phase that waits for one token after the other."""
+    """In a phase that computes one token after the other."""
     STOPPED = auto()
-    """Its phase is to end: nothing that it asks for is computed."""
+    """Its phase is to end: no more of its rows are computed."""
 
 
 class TokenObserver(Protocol):
     """An observer of a sequence's tokens, such as an index for drafts."""
 
     def truncate(self, n: int) -> None:
-        """Handle that the tokens from `n` on are about to be dropped."""
+        """Drop the tokens from `n` on, before the sequence does."""
         ...
 
     def reset(self, tokens: list[int]) -> None:
-        """Handle that `tokens` is the sequence's list from now on."""
+        """Begin anew with `tokens`, the sequence's new list."""
         ...
 
 
@@ -61,56 +61,56 @@ class TokenSequence(ProcessBound):
         """cache: holds the first `n_cached` of `tokens`."""
         self.cache = cache
         self.prefixes = prefixes
-        """What others have computed; under its lock no page is evicted."""
+        """The prefix cache; while its lock is held, no page is evicted."""
         self.context = context
         """Maximum tokens."""
         self.tokens = list(tokens)
         """Every accepted token, in order."""
         self.n_cached = n_cached
-        """How many of them are in the KV cache."""
+        """Number of tokens in the KV cache."""
         self.status = Status.IDLE
-        """Whether it is in a phase, and in which."""
+        """Phase that it is in, if any."""
         self.generation = self.epoch = 0
-        """How often it was closed, and how often it had been when its phase began."""
+        """Number of closes: so far, and when the current phase began."""
         self.changes = 0
-        """How often tokens were added or taken other than by the decode that is under way."""
+        """Number of changes of the tokens, other than by the running decode."""
         self.computing = False
         """Whether a pass has rows of it, and may write on its pages."""
         self.closing = False
-        """Whether these are to be released when the pass has ended. Not one status with
-        `computing`: each is set by a thread of its own, which then looks at the other."""
+        """Whether its pages are to be released when the pass has ended. Not one status with
+        `computing`: each is set by a thread of its own, which then reads the other."""
         self.began = time.perf_counter()
-        """When its phase did, in seconds of `time.perf_counter`."""
+        """When its phase began, in seconds of `time.perf_counter`."""
         self.used = time.monotonic()
         """When it last had rows computed, in seconds of `time.monotonic`."""
         self.admitted = 0.0
-        """When it got its first pages, of those that it has; 0: it has none."""
+        """When it got the first of its current pages; 0: it has none."""
         self.recalled = 0
         """Bytes of pages that this phase has read from disk."""
         self.recomputed = 0
-        """Tokens whose pages were evicted, since the last phase."""
+        """Tokens to recompute, as their pages were evicted since the last phase."""
         self.logits: Logits | None = None
-        """Of the last pass."""
+        """Logits of its last pass."""
         self.logits_at = -1
-        """Number of tokens whose last one they belong to; -1: none of those that there are."""
+        """Number of tokens that precede `logits`; -1: they belong to none of the current tokens."""
         self.measured: dict[Plan, TapeTimes] = {}
-        """For each plan that it ran, what its own passes took."""
+        """Times of its unshared passes, by plan."""
         self.last_phase: PhaseEvent | None = None
-        """What the last prefill or decode did."""
+        """Trace event of the last prefill or decode."""
         self.observer: TokenObserver | None = None
-        """What is known of its tokens, and has to hear where some of them go."""
+        """Index of its tokens, notified when tokens are dropped."""
 
         # Set by callers.
         self.label = f"session {next(_NUMBERS)}"
-        """What traces of others call it, where they share passes: its run, if it has one."""
+        """Name in other sequences' traces of shared passes: its run's, if it has one."""
         self.shares = False
-        """Whether what it computes is kept for others that begin alike, and what they have computed
-        is taken over; see `prefix_cache.py`."""
+        """Whether it adds its pages to the prefix cache, and adopts those of others; see
+        `prefix_cache.py`."""
         self.namespace = ""
-        """With whom it shares; "": with all that have none, and they with everybody."""
+        """Namespace in the prefix cache; pages of the empty one are visible to all."""
         self.opening = 0
-        """Of the first tokens, how many other processes' sessions will begin with, too; kept on
-        disk where that pays."""
+        """Number of first tokens that sessions of other processes will begin with, too; written
+        to disk where that pays."""
         self.profile = False
         """Whether phases record their time by layer."""
 
@@ -159,7 +159,7 @@ class TokenSequence(ProcessBound):
     def begin(self, ids: Sequence[int], generation: int | None = None) -> None:
         """Begin a phase, and append its new tokens.
 
-        generation: how often it had been closed when they were given, if that was before.
+        generation: `self.generation` when the tokens were given, if that was earlier.
 
         Raises:
             PassCancelledError: it was closed since; nothing has changed.
@@ -180,7 +180,7 @@ class TokenSequence(ProcessBound):
             self.tokens.extend(ids)
 
     def truncate(self, n: int) -> None:
-        """Forget every token after the first `n`."""
+        """Drop all tokens after the first `n`."""
         self.changes += 1
         if self.observer is not None:
             self.observer.truncate(n)

@@ -1,4 +1,4 @@
-"""A pass with rows of several sequences: what it took, and whose part of it is how large."""
+"""A pass with rows of several sequences: its time and cost, and each sequence's share."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class SharedPass:
     parts: Sequence[Part]
     """Rows of each sequence, and the positions before them."""
     together: Sequence[Together]
-    """What each sequence read together with others; empty if none did."""
+    """Cached positions that each sequence read together with others; empty if none did."""
     why: str
-    """Why it has no more rows: see `PassEvent.why`."""
+    """Why the pass has no more rows: see `PassEvent.why`."""
     plan: Plan = field(repr=False)
     expected: LatencyEstimate
-    """What the cost model predicted."""
+    """The cost model's estimate."""
     expected_s: float
     """The predicted seconds, corrected by earlier passes."""
     ended: float
@@ -66,7 +66,7 @@ class SharedPass:
 
     @property
     def sequences(self) -> int:
-        """How many had rows in it."""
+        """Number of sequences."""
         return len(self.parts)
 
     def share(self, place: int) -> float:
@@ -74,7 +74,7 @@ class SharedPass:
         return self.parts[place].tokens / self.rows
 
     def cost(self, place: int) -> PassCost:
-        """Return one sequence's part of the counts; the parts add up to the pass."""
+        """Return one sequence's part of the pass's cost; the parts add up to the whole."""
         model, tile = self.loaded.cost, self.loaded.attention_tile
         read = float(sum(self.experts)) if model.experts else None
         return part_cost(model, self._joined, place, self.plan.tape.barriers, tile, read)
@@ -135,7 +135,7 @@ class Forecasts:
     """Prediction errors of passes that several sequences shared.
 
     Attributes:
-        ratios: seconds by predicted seconds, of each pass that was watched.
+        ratios: measured over predicted seconds of each recorded pass.
         held: whether a thread waited for a core in it or just before, as far as the system
             reports it: what the pass took then could not be predicted.
     """

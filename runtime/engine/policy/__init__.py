@@ -1,1 +1,1 @@
-"""How passes are run and who is in them: chosen from the machine's limits, corrected by time."""
+"""Execution and batching policy: chosen from the machine's limits, corrected by pass times."""

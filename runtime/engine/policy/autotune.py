@@ -1,4 +1,4 @@
-"""Execution policy: chosen when a model is loaded, corrected by what is seen, written down.
+"""Autotuning: execution settings chosen at load, corrected by measurements, recorded in traces.
 
 | setting | chosen from | corrected by |
 |---|---|---|
@@ -68,7 +68,7 @@ LATE_S = 2e-3  # a pass that the caller runs alone in this time does not wait fo
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Settings that were given; None: chosen here."""
+    """Execution settings that the caller gave; None: chosen by the tuner."""
 
     threads: int | None = None
     """Threads of every pass."""
@@ -83,7 +83,7 @@ class Overrides:
     max_single_tile: int | None = None
     """Tokens up to which a pass is one tile."""
     pages: bool | None = None
-    """Whether the system is to use large pages."""
+    """Whether the system is to use huge pages."""
     adaptive: bool = True
     """Whether choices are corrected by measurements."""
 
@@ -125,11 +125,11 @@ def _value(key: str, value: Any) -> int | float | bool:
 
 
 class ActiveThreads:
-    """The threads of a pool that have a core: what `ContentionMonitor` decides on.
+    """The threads of a pool that may run passes, as `ContentionMonitor` sets them.
 
     Attributes:
         threads, worker_ids: as of `Pool`.
-        active: so many of them may run.
+        active: how many of them may run.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -147,23 +147,23 @@ class ActiveThreads:
 
     @property
     def all_run(self) -> bool:
-        """Whether nothing was changed because a core was taken."""
+        """Whether all threads run and passes are not elastic, since no core is contended."""
         return self.active == self.threads and not self.pool.elastic
 
     def put_last(self, worker: int) -> None:
-        """Swap the core of a worker with that of the last one that may run."""
+        """Swap the core of a worker with that of the last active worker."""
         if 0 <= worker < self.active - 2:
             self.pool.swap_cores(worker, self.active - 2)
 
 
 class Autotuner:
-    """The settings of one engine.
+    """The execution settings of one engine.
 
     Attributes:
         chunk: tokens of a prefill pass at most.
         spin: seconds that a thread spins between two passes.
         tiles: constants of the GEMMs' kernels, where their tiles are not the usual ones.
-        fixed: what was given.
+        fixed: settings that the caller gave.
         trial: the test that gets the time of the running pass from `after`; None: no test does.
     """
 
@@ -210,7 +210,7 @@ class Autotuner:
         self.apply()
 
     def override(self, more: Mapping[str, Any]) -> Autotuner:
-        """Return a tuner with more settings given, and nothing learned yet."""
+        """Return a new tuner with more settings given; measurements start anew."""
         fixed = {key: getattr(self.fixed, key) for key in KEYS}
         known = {key: value for key, value in {**fixed, **more}.items() if value is not None}
         return Autotuner(
@@ -223,14 +223,14 @@ class Autotuner:
         )
 
     def renewed(self, known: TuningInputs) -> Autotuner:
-        """Return a tuner for new measurements; settings that were given stay given."""
+        """Return a new tuner for new machine limits, with the same given settings."""
         return Autotuner(
             self.pool, self.active_threads, self.contention, known, self.fixed, self._pages
         )
 
     @property
     def large_pages(self) -> bool:
-        """Whether the system is to use large pages."""
+        """Whether the system is to use huge pages."""
         return bool(self._pages.value)
 
     def apply(self) -> None:
@@ -239,7 +239,7 @@ class Autotuner:
         self._parks = self.pool.parks
 
     def prepare(self) -> None:
-        """Choose threads for short contexts now: else the first pass of a kind takes 0.2 ms."""
+        """Choose the threads for short contexts ahead of the first passes, which it would delay."""
         if not self._always:
             for bits in range(2, self.chunk.bit_length() + 1):
                 self._prefill_threads(min(3 << bits - 2, self.chunk), 0)
@@ -266,7 +266,7 @@ class Autotuner:
         return tokens <= SPLIT_TOKENS and self.split(tokens, start, tiles)
 
     def after(self) -> None:
-        """Report the time of a pass of a `trial`, which has just ended."""
+        """Report the time of the pass that has just ended to `trial`."""
         assert self.trial is not None, "the pass is of no trial"
         if not self.active_threads.all_run:
             self.trial.interrupted()
@@ -346,7 +346,7 @@ class Autotuner:
         return split
 
     def next_chunk(self, tokens: int, limit: int) -> int:
-        """Return the tokens of the next pass when so many are left and a plan takes `limit`."""
+        """Return the size of the next prefill chunk: of `tokens` left, at most `limit`."""
         return even_part(tokens, min(limit, self.chunk))
 
     # --- what was seen of a phase
@@ -360,7 +360,7 @@ class Autotuner:
 
     @property
     def correction(self) -> PassCorrection:
-        """How far the cost model is off; computed when needed, as that takes 0.1 ms."""
+        """The cost model's correction by measured times, updated when read (0.1 ms)."""
         with suppress(IndexError):  # another thread may have taken the last one
             while self._seen:
                 tokens, start, seconds = self._seen.popleft()
@@ -383,10 +383,10 @@ class Autotuner:
     def expect_mixed(
         self, parts: Sequence[Part], reading: Reading = NO_SHARING
     ) -> tuple[LatencyEstimate, float]:
-        """Predict a pass with unequal rows of several sequences: its estimate, and seconds.
+        """Predict a pass of several sequences with unequal rows: estimate, and corrected seconds.
 
-        reading: what the first of them read together. The seconds are corrected by what such
-        passes of about as many rows took of late.
+        reading: prefixes that the parts share. The seconds are corrected by recent passes of about
+        as many rows.
         """
         # One for all decodes, since time grows with the KV length in a straight line; of a few
         # lengths, so that many passes have the same.
@@ -418,7 +418,7 @@ class Autotuner:
         return found, found.seconds * self.correction.factor(found.tokens)
 
     def observe_mixed(self, expected: LatencyEstimate, seconds: float) -> None:
-        """Record how long a pass took for which the cost model predicted `expected`."""
+        """Record the seconds of a pass that the cost model predicted as `expected`."""
         if self.fixed.adaptive and seconds > 0:
             self.correction.add(expected.tokens, seconds / expected.seconds)
 
@@ -433,7 +433,7 @@ class Autotuner:
         return found
 
     def phase(self, decode: bool, tokens: int, start: int, passes: int, wall_s: float) -> list[str]:
-        """Learn from a phase that has ended; return what was corrected since the last one."""
+        """Learn from a finished phase; return a line for each correction since the last phase."""
         if decode and passes and tokens - passes in (0, 1):
             self.observe(1, start + passes // 2, wall_s / passes)
         elif passes == 1 and tokens > 1:

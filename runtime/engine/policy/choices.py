@@ -1,4 +1,4 @@
-"""Choices of how passes run, from profile and model: pure functions, each with a reason.
+"""Choices of execution settings, from profile and model: pure functions, each with a reason.
 
 Times come from the cost model with what kernels reach (`physics/latency_model.py`), once for each
 number of threads that the machine was measured with. `autotune.py` puts the choices to work and
@@ -33,26 +33,26 @@ SPIN_MOST_S = 5e-3
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A value, and why it was chosen."""
+    """The value of a setting, and why it was chosen."""
 
     value: int | float | bool
     why: str
 
 
 def override(value: int | float | bool | None) -> Decision | None:
-    """Wrap a value that was given as a decision; None if there is none."""
+    """Wrap a given value as a decision; None stays None."""
     return None if value is None else Decision(value, "given")
 
 
 @dataclass(frozen=True, slots=True)
 class TuningInputs:
-    """What choices are made from."""
+    """The inputs of choices: model, measured limits, kernel efficiency."""
 
     model: ModelCost
     machines: Mapping[int, MachineProfile]
     """Measured limits by number of threads, at least for all threads."""
     reached: Efficiency
-    """What the model's kernels reach of them."""
+    """Shares of these limits that the model's kernels reach."""
     passes: Passes
     """How work is cut into passes, and their barriers."""
     target: CpuTarget
@@ -62,7 +62,7 @@ class TuningInputs:
 
     @property
     def most(self) -> int:
-        """All threads."""
+        """The number of all threads."""
         return max(self.machines)
 
     def seconds(
@@ -83,7 +83,7 @@ class TuningInputs:
         return estimate(self.model, machine, reached, passes, tokens, start).seconds
 
     def attention_s(self, tokens: int, start: int, threads: int) -> float:
-        """Predict the seconds of a pass's attention on so many threads, all busy to its end."""
+        """Predict the seconds of a pass's attention on `threads` threads, all busy to its end."""
         machine = self.machines.get(threads) or at_best(self.machines[self.most], threads)
         return estimate(self.model, machine, self.reached, self.passes, tokens, start).attention_s
 
@@ -138,7 +138,7 @@ def worth_trying(known: TuningInputs, start: int, threads: int, other: int) -> b
 
 
 def at_best(machine: MachineProfile, threads: int) -> MachineProfile:
-    """Extrapolate the best case of another number of threads from a profile.
+    """Extrapolate a profile to another number of threads, in the best case.
 
     Cores bring their arithmetic and their caches; the memory gives all to any number of them, and
     one thread alone has nobody to wait for.
@@ -157,7 +157,7 @@ def at_best(machine: MachineProfile, threads: int) -> MachineProfile:
 
 
 def neighbors(known: TuningInputs, start: int, threads: int, most: int) -> list[list[int]]:
-    """Return the numbers of threads to try in decode: below and above, nearest first."""
+    """Return the thread counts worth a try in decode: below and above, nearest first."""
     counts = set(known.machines) | {n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if n < most}
     below = [n for n in sorted(counts, reverse=True) if n < threads]
     above = [n for n in sorted(counts) if threads < n <= most]
@@ -170,7 +170,7 @@ def neighbors(known: TuningInputs, start: int, threads: int, most: int) -> list[
 
 
 def choose_chunk(known: TuningInputs, context: int) -> Decision:
-    """Choose the smallest prefill pass that is as fast as any: less memory, sooner stopped."""
+    """Choose the smallest prefill chunk that is as fast as any: less memory, sooner stopped."""
     prompt = min(PROMPT, context)
     seconds = {n: known.seconds(prompt, 0, chunk=n) for n in CHUNKS}
     best = min(seconds.values())
@@ -182,12 +182,12 @@ def choose_chunk(known: TuningInputs, context: int) -> Decision:
 def choose_split(
     known: TuningInputs, tokens: int, start: int, threads: int, tiles: int = 0
 ) -> Decision:
-    """Choose whether a short pass's attention is split by parts of the cache, not heads alone.
+    """Choose whether a short pass's attention is split over the KV cache, not over heads alone.
 
-    tiles: those that its rows make, where sequences join; 0: as rows of one sequence do.
+    tiles: query tiles of the pass, where sequences share a prefix; 0: those of one sequence.
 
-    What threads wait for each other at the end of the heads, against more barriers and the parts'
-    results, which are written and read again.
+    Weighs the time that threads wait for each other at the end of the heads against more barriers
+    and the merging of partial results.
     """
     model, reached = known.model, known.reached
     tiles = tiles or (1 if tokens == 1 else -(-tokens // known.passes.tile))
@@ -222,18 +222,18 @@ def choose_spin(known: TuningInputs) -> Decision:
 
 
 def choose_pages(gain: PageGain) -> Decision:
-    """Choose whether the system is to use large pages."""
+    """Choose whether the system is to use huge pages."""
     why = f"reading {gain.reading:.2f} ×, first touch {gain.touching:.1f} × as fast with large ones"
     return Decision(gain.helps, why)
 
 
 def choose_tile(known: TuningInputs) -> Decision:
-    """Choose the maximum tokens of a register tile, in a pass of many."""
+    """Choose the maximum tokens of a GEMM's register tile, in a pass of many tokens."""
     return _tile_choice(known, "tile", known.tiles.tile, default(known.target).tile)
 
 
 def choose_max_single_tile(known: TuningInputs, tile: int) -> Decision:
-    """Choose the tokens up to which a pass is one tile, where a tile usually takes `tile`."""
+    """Choose the tokens up to which a pass is one register tile, for the usual size `tile`."""
     return _tile_choice(
         known,
         "max_single_tile",

@@ -1,4 +1,4 @@
-"""Keeps passes going while another process has a core.
+"""Contention: keeps passes running while another process occupies a core.
 
 All threads of a usual pass meet a few hundred times in it, so one that has to wait for its core
 holds up all the others: with one core of two taken, a pass went at a quarter to a half of its
@@ -30,7 +30,7 @@ ELASTIC_MOST = 4  # threads: of more, one that is left out is missed less than e
 
 
 class ThreadSet(Protocol):
-    """What runs passes: see `jit.pool.Pool`."""
+    """The threads that run passes: see `jit.pool.Pool`."""
 
     @property
     def threads(self) -> int: ...
@@ -49,10 +49,10 @@ class ThreadSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of how passes are run."""
+    """A change of the threads that run passes."""
 
     at: float
-    """When, by `time.perf_counter`."""
+    """Time of the change, by `time.perf_counter`."""
     threads: int
     """Threads that run passes from then on."""
     starved: float
@@ -62,13 +62,13 @@ class Change:
 
     @property
     def text(self) -> str:
-        """For traces and people."""
+        """The change as a line, for traces and users."""
         why = f"{self.starved:.0%} of the time without a core" if self.starved else "again"
         return f"threads: {self.threads}, {'elastic passes, ' * self.elastic}{why}"
 
 
 class ContentionMonitor:
-    """Watches one pool's threads and sets how many of them run.
+    """A monitor of one pool's threads, which sets how many of them run.
 
     Attributes:
         changes: the last of them, newest at the end.

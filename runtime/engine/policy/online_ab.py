@@ -20,7 +20,7 @@ MARGIN = 0.97  # of the time that it took before: to win a round
 
 
 class OnlineABTest:
-    """Chooses the threads of one kind of pass.
+    """An A/B test that chooses the number of threads of one kind of pass.
 
     Attributes:
         threads: the number that is known as the best.
@@ -40,7 +40,7 @@ class OnlineABTest:
         self._count = self._won = 0
 
     def next(self) -> int:
-        """Return the threads for the next pass."""
+        """Return the number of threads for the next pass."""
         self.timed = False
         if not self.todo:
             return self.threads
@@ -51,7 +51,7 @@ class OnlineABTest:
         return self.todo[0][0] if self._count // BLOCK % 2 else self.threads
 
     def took(self, seconds: float) -> None:
-        """Record how long the pass took whose threads `next` returned."""
+        """Record the seconds of the pass that ran on the threads that `next` returned."""
         block, place = divmod(self._count, BLOCK)
         self._count += 1
         if place:

@@ -36,7 +36,7 @@ class PassCorrection:
 
     @property
     def kinds(self) -> set[int]:
-        """The classes of passes that were seen."""
+        """The classes (`kind_of`) of recorded passes."""
         return set(self._seen)
 
     def add(self, rows: int, ratio: float) -> None:
@@ -47,7 +47,7 @@ class PassCorrection:
         self._seen[kind] = (*self._seen.get(kind, ())[1 - SEEN :], one)
 
     def factor(self, rows: int) -> float:
-        """Return the factor that corrects the prediction of a pass of so many rows."""
+        """Return the factor that corrects the prediction of a pass of `rows` rows."""
         seen, now = self._seen, self._passes
         if not seen:
             return 1.0

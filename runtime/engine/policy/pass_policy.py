@@ -1,4 +1,4 @@
-"""The scheduler's policy, apart from its threads: which rows the next pass takes, and how many.
+"""The batching policy: which requests the next pass takes rows of, and how many.
 
 Decodes go first, and all of them. Prefill chunks fill the rest of the pass up to the deadline, with
 a guaranteed share: many decodes with long contexts fill the deadline by themselves, and prompts
@@ -30,7 +30,7 @@ AGING = 0.05  # seconds of work that a second of waiting is worth
 
 
 def seniority(admitted: float, asked: float) -> tuple[bool, float]:
-    """Return a sort key for memory: sequences that have some first, each group by time.
+    """Return a sort key for KV memory: sequences that have some first, each group by time.
 
     Args:
         admitted: when it got memory first; 0: never.
@@ -45,7 +45,7 @@ class CacheView(Protocol):
     def ready(self, start: int, end: int, *, undo: bool = False) -> bool:
         """Return whether these positions, on one page, are writable now.
 
-        undo: also to take them back, as drafts may be.
+        undo: also to roll them back, as drafts may be.
         """
         ...
 
@@ -55,12 +55,12 @@ class SequenceView(Protocol):
 
     @property
     def n_cached(self) -> int:
-        """Positions that are cached."""
+        """Number of cached positions."""
         ...
 
     @property
     def context(self) -> int:
-        """Positions that it may have."""
+        """Maximum number of positions."""
         ...
 
     @property
@@ -70,26 +70,26 @@ class SequenceView(Protocol):
 
 
 class RequestView(Protocol):
-    """Rows that are to be computed."""
+    """A request for rows to be computed."""
 
     @property
     def start(self) -> int:
-        """Position of the first."""
+        """Position of the first row."""
         ...
 
     @property
     def ids(self) -> Sized:
-        """Their tokens."""
+        """Token ids of the rows."""
         ...
 
     @property
     def outputs(self) -> int:
-        """Of how many logits are wanted."""
+        """Number of last rows whose logits are wanted."""
         ...
 
     @property
     def sequence(self) -> SequenceView:
-        """The sequence that they belong to."""
+        """The sequence that the rows belong to."""
         ...
 
 
@@ -98,27 +98,27 @@ class PendingView(Protocol):
 
     @property
     def request(self) -> RequestView:
-        """The request."""
+        """The request that waits."""
         ...
 
     @property
     def decodes(self) -> bool:
-        """Whether they go whole into the next pass."""
+        """Whether all of its rows have to be in the same pass, as in a decode."""
         ...
 
     @property
     def began(self) -> float:
-        """When the prompt that they belong to began to wait."""
+        """When its prompt began to wait."""
         ...
 
 
 class Timing(Protocol):
-    """Predicted times of passes, and the sizes of prompts' parts: e.g. an `Autotuner`."""
+    """Predicted pass times and prefill chunk sizes: e.g. an `Autotuner`."""
 
     chunk: int
 
     def next_chunk(self, tokens: int, limit: int) -> int:
-        """Return the tokens of the next pass when so many are left and a plan takes `limit`."""
+        """Return the size of the next prefill chunk: of `tokens` left, at most `limit`."""
         ...
 
     def pass_s(self, tokens: int, start: int) -> float:
@@ -136,11 +136,11 @@ T = TypeVar("T", bound=PendingView)
 
 
 class PassPolicy(ABC, Generic[T]):
-    """Chooses the rows of the next pass; subclasses provide its inputs.
+    """The policy that chooses the rows of the next pass; subclasses provide its inputs.
 
     Attributes:
-        deadline_s: the longest gap between two tokens of a sequence that passes aim at while they
-            compute prompts beside it.
+        deadline_s: target of the longest gap between two tokens of a decode while passes compute
+            prompts, too.
     """
 
     def __init__(self) -> None:
@@ -154,12 +154,12 @@ class PassPolicy(ABC, Generic[T]):
     @property
     @abstractmethod
     def _timing(self) -> Timing:
-        """The clock's predictions."""
+        """Predicted pass times."""
 
     @property
     @abstractmethod
     def _max_rows(self) -> int:
-        """Rows of a pass at most."""
+        """Maximum rows of a pass."""
 
     @abstractmethod
     def _now(self) -> float:
@@ -173,7 +173,7 @@ class PassPolicy(ABC, Generic[T]):
     def _needed(
         self, pending: T, count: int, promised: int, picked: list[tuple[T, int]]
     ) -> int | None:
-        """Return the bytes that a request's rows need, once there is room; None: it has to wait."""
+        """Make room for a request's rows and return the bytes they need; None: it has to wait."""
 
     @abstractmethod
     def _expecting(self, picked: list[tuple[T, int]]) -> Callable[[Sequence[Part]], float]:

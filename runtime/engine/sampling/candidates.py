@@ -1,4 +1,4 @@
-"""Filters of the ranked tokens: which of them a draw is from.
+"""Sampling filters, such as top-k and top-p: which of the ranked tokens a draw is from.
 
 Whatever drops tokens drops them from one end of the ranking or the other. So what is left is always
 a stretch of it, and no more than its two ends have to be found.
@@ -34,11 +34,11 @@ _NONE = np.zeros(0)
 
 
 class KeptTokens:
-    """The tokens of ranks `first` + 1 to `last`; all that there are, to begin with.
+    """The candidates that filters have left: ranks `first` + 1 to `last`; all tokens at first.
 
     Args:
-        ranking: that has looked at the logits.
-        temperature: with which it has looked.
+        ranking: of the logits, after `LogitRanker.look`.
+        temperature: that of this `look`.
         least: tokens that top-p, min-p, typical-p and XTC leave at least, if there are so many.
 
     Attributes:
@@ -64,7 +64,7 @@ class KeptTokens:
 
     @property
     def count(self) -> int:
-        """How many tokens remain."""
+        """Number of tokens that remain."""
         return self.last - self.first
 
     def share(self, token: int) -> float:
@@ -91,7 +91,7 @@ class KeptTokens:
         return [(token, self.share(token)) for token in tokens]
 
     def _end(self, last: RankedToken | RankLevel) -> None:
-        """Drop what comes after this one."""
+        """Drop the tokens after this rank."""
         if last.rank >= self.last:
             return
         self.last, self._gap, self.mass = last.rank, last.gap, last.mass
@@ -101,7 +101,7 @@ class KeptTokens:
         self._size = self.count
 
     def _begin(self, first: int) -> None:
-        """Drop what comes before, the first so many of all."""
+        """Drop the `first` likeliest of all tokens."""
         if first > self.first:
             self._size -= first - self.first
             self.first, self._top = first, self._ranking.at_rank(first + 1).gap
@@ -113,20 +113,20 @@ class KeptTokens:
         self.mass = float(self._sums[-1])
 
     def _end_below(self, last: RankedToken | RankLevel) -> None:
-        """Drop what comes after this one, but leave the least number."""
+        """Drop the tokens after this rank, but leave the minimum number."""
         if last.rank - self.first < self._least:
             last = self._ranking.at_rank(min(self.first + self._least, self.last))
         self._end(last)
         self._size = self.count
 
     def top_k(self, k: int) -> None:
-        """Keep the k likeliest."""
+        """Keep the `k` likeliest tokens."""
         if k < self.count:
             self._end(self._ranking.at_rank(self.first + k))
         self._size = min(self._size, k)
 
     def top_p(self, share: float) -> None:
-        """Keep the fewest of the likeliest that have this share of the probability."""
+        """Keep the fewest likeliest tokens that have `share` of the probability."""
         if self.first:
             place = int(np.searchsorted(self._sums, share * self.mass))
             self._end_below(self._ranking.at_rank(min(self.first + place + 1, self.last)))
@@ -134,7 +134,7 @@ class KeptTokens:
             self._end_below(self._ranking.at_mass(share * self.mass))
 
     def min_p(self, share: float) -> None:
-        """Drop those that are less likely than this share of the likeliest one."""
+        """Drop tokens that are less likely than `share` times the likeliest one."""
         gap = self._top - self._temperature * math.log(share)
         if gap < self._gap:
             self._end_below(self._ranking.within(gap))
@@ -152,7 +152,7 @@ class KeptTokens:
         self._size = size  # llama.cpp has their logits at -inf then, and still counts them
 
     def typ_p(self, share: float) -> None:
-        """Keep those whose surprise is nearest to the entropy, until they have this share."""
+        """Keep the tokens whose surprise is nearest to the entropy, up to `share` of the mass."""
         gaps, entropy = np.sort(self._gaps()).astype(np.float64), self._entropy()
         weights = np.exp((self._top - gaps) / self._temperature)
         sums = np.concatenate([[0.0], np.cumsum(weights)])
@@ -179,7 +179,7 @@ class KeptTokens:
         self._begin(first + int(kept.min()))
 
     def xtc(self, probability: float, threshold: float, drawn: float) -> None:
-        """Drop those of at least this probability, but for the least likely one of them.
+        """Drop the tokens of at least `threshold` probability, except the least likely of them.
 
         drawn: 0 to 1; over `probability`, all stay.
         """
@@ -196,10 +196,10 @@ class KeptTokens:
             self._begin(self.first + above)
 
     def temperature(self, temperature: float, spread: float = 0.0, exponent: float = 1.0) -> None:
-        """Weigh them at this temperature.
+        """Set the temperature, and weigh the tokens with it.
 
-        With a spread the temperature is from so much below to so much above it, as their entropy is
-        from 0 to the highest that so many could have.
+        With a spread it is `temperature` - `spread` to `temperature` + `spread`, as the tokens'
+        entropy is from 0 to the highest that so many could have.
         """
         if spread > 0 and self.count > 1:
             entropy = min(max(0.0, self._entropy() / math.log(self._size)), 1.0)
@@ -213,7 +213,7 @@ class KeptTokens:
             self.mass = ranking.at_rank(self.last).mass
 
     def mirostat_2(self, most: float) -> None:
-        """Drop those whose surprise is over so many bits; the likeliest one stays."""
+        """Drop tokens whose surprise is over `most` bits; the likeliest one stays."""
         gap = self._temperature * (most * math.log(2) - math.log(self.mass))
         if gap < 0:
             self._end(self._ranking.at_rank(1))
@@ -221,7 +221,7 @@ class KeptTokens:
             self._end(self._ranking.within(gap))
 
     def mirostat_1(self, most: float, n_vocab: int) -> None:
-        """Keep as many that their surprise is about so many bits, if it falls off by Zipf's law."""
+        """Keep the k likeliest tokens, with k for a surprise of about `most` bits by Zipf's law."""
         if self.count < 2:
             return
         likely = self._ranking.at_rank(min(MIROSTAT_TOKENS, self.last))

@@ -3,8 +3,8 @@
     penalty = multiplier * base ^ (length of what is repeated - allowed length)
 
 By p-e-w, text-generation-webui's pull request 5677; what counts as repeated, and as a sequence
-breaker, is as in llama.cpp (9702). Over a breaker no repetition goes, so that the form of a text,
-such as the names in a conversation, may come again.
+breaker, is as in llama.cpp (9702). No repetition extends over a breaker, so that the form of a
+text, such as the names in a conversation, may come again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST = 88.7228391  # logarithm of the largest float32: no penalty is larger
 
 
 class Breakers:
-    """Tokens with which a breaker begins.
+    """The sequence breakers of DRY, by the tokens that they begin with.
 
     Args:
         tails: by token, what has to follow for the breaker to be whole: nothing, where it is all
@@ -87,7 +87,7 @@ _lock = Lock()
 
 
 def breakers_of(tokenizer: Tokenizer, texts: Sequence[str]) -> Breakers:
-    """Find the tokens in which these texts may begin, and what has to follow each."""
+    """Find the tokens that each of `texts` may begin in, and those that have to follow."""
     key = tuple(texts)
     with _lock:
         if tokenizer not in _vocabularies:
@@ -116,12 +116,11 @@ def breakers_of(tokenizer: Tokenizer, texts: Sequence[str]) -> Breakers:
 
 
 class DryPenalty:
-    """DRY's penalties of the next token, by the tokens so far.
+    """The DRY penalties for the next token, from the tokens so far.
 
     Args:
-        settings: of the decode.
-        before: tokens that are there already.
-        breakers: that end what counts as repeated.
+        before: the tokens so far.
+        breakers: where a repetition ends.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ Chances = list[tuple[int, float]]
 
 
 class FillChooser:
-    """Restricts sampling in fill-in-the-middle, as llama.cpp's `infill` sampler does."""
+    """A filter of candidates for fill-in-the-middle, as llama.cpp's `infill` sampler."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._bytes, self._hidden = tokenizer.token_bytes, tokenizer.vocabulary.hidden
@@ -31,7 +31,7 @@ class FillChooser:
     def choose(self, given: Sequence[tuple[int, float]], *, free: bool = True) -> Chances:
         """Filter likely tokens, given in order of likelihood.
 
-        free: whether the end may come though it is not among them.
+        free: whether the end token may be chosen though it is not among them.
         """
         ends = [(token, p) for token, p in given if token in self._ends]
         ending = sum(p for _, p in ends)
@@ -69,7 +69,7 @@ def _shared(given: Sequence[tuple[int, float]]) -> Chances:
 
 
 def drawn(chances: Chances, at: float) -> int:
-    """Return the token at a share of the total probability, 0 to 1."""
+    """Return the token at which the cumulative probability exceeds `at`, 0 to 1."""
     for token, p in chances:
         at -= p
         if at < 0:

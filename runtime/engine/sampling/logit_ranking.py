@@ -35,7 +35,7 @@ class RankedToken:
     """A token and its rank."""
 
     token: int
-    """Its id."""
+    """Token id."""
     gap: float
     """How far its logit is below the highest."""
     rank: int
@@ -46,7 +46,7 @@ class RankedToken:
 
 @dataclass(frozen=True, slots=True)
 class RankLevel:
-    """How many tokens have at most this gap, and their weight."""
+    """The number of tokens that have at most this gap, and their cumulative weight."""
 
     gap: float
     rank: int
@@ -54,7 +54,7 @@ class RankLevel:
 
 
 class LogitRanker:
-    """Ranks the tokens of one row of logits at a time.
+    """A ranking of tokens by their logits, for one row at a time.
 
     Attributes:
         logits: float32 [n_vocab], a copy of what `load` was given, for the caller to change
@@ -103,7 +103,7 @@ class LogitRanker:
         return [tape.finish(library, self._pool) for tape in (first, again, collect)]
 
     def load(self, logits: np.ndarray, mask: np.ndarray | None) -> None:
-        """Take a row, float32 [n_vocab]; mask: uint32 bits of the allowed tokens, or None."""
+        """Load a row, float32 [n_vocab]; mask: uint32 bits of the allowed tokens, or None."""
         self.logits[:] = logits
         self._use_mask[0] = mask is not None
         if mask is not None:
@@ -111,7 +111,7 @@ class LogitRanker:
             self._mask[:words] = mask[:words]
 
     def look(self, temperature: float) -> None:
-        """Count the loaded logits at the first gaps.
+        """Count the loaded tokens, and their weight, within each of the first gaps.
 
         Raises:
             EngineError: no token is allowed, or none is finite.
@@ -143,7 +143,7 @@ class LogitRanker:
 
     @property
     def all(self) -> RankLevel:
-        """How many tokens there are, and their weight."""
+        """The number of all tokens, and their total weight."""
         return self._known[-1]
 
     def within(self, gap: float) -> RankLevel:

@@ -31,7 +31,7 @@ MOST_SURPRISE = 1e6  # bits, of Mirostat's limit
 
 
 def uniform(seed: int, position: int, which: int = 0) -> float:
-    """Return the number in [0, 1) that belongs to a seed and a position, by Philox 4x64.
+    """Return the random number in [0, 1) for a seed and a position, by Philox 4x64.
 
     which: of the four that there are for a position.
     """
@@ -40,12 +40,12 @@ def uniform(seed: int, position: int, which: int = 0) -> float:
 
 
 class Filter(NamedTuple):
-    """A step of `Sampling.order`: what drops tokens from the ranking, or weighs them."""
+    """A step of `Sampling.order`, which drops candidate tokens or weighs them."""
 
     is_on: Callable[[ResolvedSampling], bool]
-    """Whether these settings ask for it."""
+    """Return whether the settings turn it on."""
     apply: Callable[[KeptTokens, ResolvedSampling, int], None]
-    """Apply it to what the steps before have left, for the token at a position."""
+    """Apply it to the candidates that earlier steps have left, for a position."""
 
 
 FILTERS = {
@@ -67,15 +67,13 @@ FILTERS = {
         ),
     ),
 }
-"""By their names in `Sampling.order`; `infill` is none: it chooses from what all of them left."""
+"""Filters by their names in `Sampling.order`; `infill` is none: it chooses from what they leave."""
 
 
 class Sampler:
-    """Picks the tokens of one turn of a model.
+    """The sampler of one turn of a model: picks its tokens.
 
     Args:
-        settings: of the decode.
-        ranking: of the engine.
         position: of the first token to be picked, counted from the beginning of the session.
         constraint: of the turn; where its ``calling`` is true, penalties and DRY rest.
         tokenizer: of the model, for ``infill`` and DRY's sequence breakers.
@@ -122,7 +120,7 @@ class Sampler:
         return getattr(self._constraint, "calling", False)
 
     def pick(self, logits: np.ndarray, mask: np.ndarray | None) -> int:
-        """Pick the token for the position. logits: float32 [n_vocab]; they are not changed.
+        """Pick the token for the current position. logits: float32 [n_vocab], not changed.
 
         Changes no lasting state: `accept` moves on to the next position.
 
@@ -175,7 +173,7 @@ class Sampler:
         self._change(self._ranking.logits)
 
     def kept(self) -> KeptTokens:
-        """Return the tokens that the settings leave of those loaded, to draw from."""
+        """Filter the loaded logits by the settings; return the candidates to draw from."""
         s, ranking = self.settings, self._ranking
         if s.mirostat:
             ranking.look(s.temperature)

@@ -1,4 +1,4 @@
-"""Settings that say how the next token is picked from the logits: see `Sampler`."""
+"""Sampling settings: how the next token is picked from the logits by a `Sampler`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_STOPS = 32
 MAX_REPEATED = 1024  # tokens that DRY may allow to be repeated
 ORDER = ("temperature", "top_k", "top_p", "min_p")
 LLAMA_ORDER = ("top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
-"""llama.cpp's own; ours without another, where its further samplers are in use."""
+"""llama.cpp's default order; the default here where a filter outside `ORDER` is in use."""
 BREAKERS = ("\n", ":", '"', "*")
 
 
@@ -31,7 +31,7 @@ def _are_texts(texts: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSampling:
-    """Settings of a decode, all decided (see `Sampling`)."""
+    """Sampling settings of a decode, with defaults filled in (see `Sampling`)."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -107,23 +107,23 @@ class ResolvedSampling:
 
     @property
     def penalized(self) -> bool:
-        """Whether what was written counts against writing it again."""
+        """Whether repeat, presence or frequency penalties apply."""
         penalties = self.repeat_penalty, self.presence_penalty, self.frequency_penalty
         return penalties != (1, 0, 0) and not self.mirostat
 
     @property
     def dry(self) -> bool:
-        """Whether going on with a repetition is penalized."""
+        """Whether DRY's penalties apply."""
         return self.dry_multiplier > 0 and self.dry_penalty_last_n != 0 and not self.mirostat
 
     @property
     def spread(self) -> float:
-        """How far the temperature may move."""
+        """How far dynamic temperature may move; 0 if greedy."""
         return self.dynatemp_range if self.temperature > 0 else 0.0
 
     @property
     def plain(self) -> bool:
-        """Whether the token of the largest logit is taken, as it is."""
+        """Whether the choice is greedy, on unmodified logits."""
         changed = self.penalized or self.dry or bool(self.logit_bias)
         return self.temperature <= 0 and not changed
 
@@ -173,7 +173,7 @@ def _senseless(name: str, value: object) -> SettingError:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Settings of a decode. None means the model file's setting, else the default.
+    """Sampling settings of a decode. None means the model file's setting, else the default.
 
     Penalties apply to what the model writes in one turn. They ignore its input, which it may have
     to quote, and tool calls.
@@ -187,9 +187,9 @@ class Sampling:
     top_k: int | None = None
     """Keep the k most likely tokens; 0 keeps all."""
     top_p: float | None = None
-    """Of these, keep the most likely ones whose probabilities add up to this."""
+    """Keep the most likely tokens whose probabilities add up to this; 1 (the default) keeps all."""
     min_p: float | None = None
-    """Of these, drop tokens less likely than this share of the most likely one."""
+    """Drop tokens less likely than this share of the most likely one; 0 (the default): none."""
     seed: int | None = None
     """The same seed gives the same text (0)."""
     repeat_penalty: float | None = None
@@ -201,12 +201,12 @@ class Sampling:
     penalty_last: int | None = None
     """Penalties apply to the turn's last N tokens; -1 is all."""
     logit_bias: Mapping[int, float] | None = None
-    """What is added to the logits of tokens, by id; -inf forbids one."""
+    """Values added to the logits of tokens, by id; -inf forbids a token."""
     stop: str | Sequence[str] | None = None
     """Texts that end the answer; they are not part of it."""
     order: Sequence[str] | None = None
-    """In which temperature, top-k, top-p, min-p and the like come, after the penalties; what is not
-    in it is left out. ``infill`` may be the last: see `fill_sampling.py`. Without one it is
+    """Order of the filters (temperature, top-k, top-p, min-p and the like), after the penalties;
+    filters not in it are off. ``infill`` may be the last: see `fill_sampling.py`. By default
     `ORDER`, or `LLAMA_ORDER` where dynamic temperature, typical-p, top-n-sigma or XTC is in use."""
     min_keep: int | None = None
     """Minimum number of tokens that top-p, min-p, typical-p and XTC keep (0)."""
@@ -289,16 +289,16 @@ class Sampling:
         return settings
 
     def over(self, others: Sampling) -> Sampling:
-        """Return these settings, with those of `others` where these are None."""
+        """Return these settings, with None replaced by the setting of `others`."""
         return replace(others, **self.given())
 
     @property
     def greedy(self) -> bool:
-        """Whether nothing is left to chance."""
+        """Whether decoding is greedy (temperature 0)."""
         return not self.temperature
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the usual settings, and others where they are in use, for a trace."""
+        """Return the usual settings, and others that differ from the default, for a trace."""
         settings = self.filled()
         usual = ("temperature", "top_k", "top_p", "min_p", "seed")
         values: dict[str, Any] = {
