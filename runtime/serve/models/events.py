@@ -112,7 +112,7 @@ class Closed:
 
 @dataclass(slots=True)
 class Silence:
-    """Silence: no event came for a while."""
+    """A period without events, after which a stream gets a comment."""
 
 
 Event: TypeAlias = (

@@ -78,7 +78,7 @@ class Job(Pauses):
             self._submit(service.loaders[self._name], self._load)
 
     def cancel(self, why: APIError | None = None) -> None:
-        """Cancel the request, from any thread. Its last event comes in any case."""
+        """Cancel the request, from any thread; its last event is posted in any case."""
         self._generation.cancel(why)
         if self._future is not None:
             self._future.cancel()

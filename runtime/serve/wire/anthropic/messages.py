@@ -157,7 +157,7 @@ class MessagesBody(CountBody):
 
     @property
     def ping_s(self) -> None:
-        """Return None: the server's setting applies; see `ModelRequest.ping_s`."""
+        """None: the server's setting applies; see `ModelRequest.ping_s`."""
 
     def request_for(self, prompt: Prompt, model: LoadedModel, limits: Limits) -> GenerationRequest:
         turn = TurnRequest(
