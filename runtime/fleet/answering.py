@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from .rows import Row
 
 Status = Literal["answered", "limit", "error", "retry", "away", "dropped", "lost", "cancelled"]
-"""``retry``: another try may go better; ``away``: its server is to blame, not the row; ``dropped``:
-its server went away while it worked on the row, which may be why; ``lost``: so did its worker."""
+"""``retry``: another try may succeed; ``away``: the server is at fault, not the row; ``dropped``:
+the server went away during the row, which may be why; ``lost``: the worker died during the row."""
 AgentFactory = Callable[["Engine | RemoteEngine", "dict[str, Any]"], "Agent[Any]"]
 
 _COLLECT_EVERY = 64  # agents of a factory, each of which holds a descriptor of its folder
@@ -51,14 +51,14 @@ _MADE = itertools.count(1)
 
 @dataclass
 class Outcome:
-    """The outcome of one try.
+    """The outcome of one try of a row.
 
     Attributes:
         usage: tokens of all its prompts, of these computed and found in the KV cache, generated
             tokens, and the number of the model's replies.
-        host: the machine, where that is another one.
-        trace: the lines of its trace, where its file is on another machine.
-        traced: whether it has one, if one was wanted.
+        host: name of the machine, if it is another one.
+        trace: contents of the trace file, if it is on another machine.
+        traced: whether the trace was written, if one was wanted.
     """
 
     status: Status
@@ -75,7 +75,7 @@ class Outcome:
 
 @dataclass
 class Recipe:
-    """The common options of a run's agents; called with an engine and a row, it builds one.
+    """The options that all agents of a run share; called with an engine and a row, it builds one.
 
     Attributes:
         dir: folder of rows that name none; None: they have no files.
@@ -161,12 +161,12 @@ def answer(
     stopper: Stopper,
     hidden: Sequence[Path] = (),
 ) -> Outcome:
-    """Ask an agent the row's question.
+    """Ask an agent the row's question; return the outcome, errors included.
 
     Args:
-        make: makes the agent.
-        trace: where its trace goes; None: nowhere.
-        hidden: what its tools do not see: files of the run itself.
+        make: builds the agent.
+        trace: path of its trace; None: no trace.
+        hidden: paths hidden from its tools: files of the run itself.
     """
     agent: Agent[Any] | None = None
     untraced: Path | None = None
@@ -221,7 +221,7 @@ def _made(make: AgentFactory, engine: Engine | RemoteEngine, row: Row) -> Agent[
 def _judged(
     error: BaseException, stopper: Stopper, engine: Engine | RemoteEngine
 ) -> tuple[Status, str]:
-    """Classify a try's error; return its status and message."""
+    """Classify the error of a try; return the row's status and a message."""
     text = str(error) or type(error).__name__
     if stopper.stopped:
         return "cancelled", text
@@ -239,7 +239,7 @@ def _judged(
 
 
 def _blamed(engine: RemoteEngine, error: Exception) -> Status:
-    """Return the status of a server's error: a retry, where it still accepts requests."""
+    """Return the status for a server's error: ``retry`` if the server still responds."""
     from ..remote.exchange import BusyError, KeyRefusedError
 
     if isinstance(error, BusyError) and not error.dropped:
@@ -251,10 +251,10 @@ def _blamed(engine: RemoteEngine, error: Exception) -> Status:
 
 
 def why_silent(engine: RemoteEngine) -> str:
-    """Return why the server does not list its models; empty if it does.
+    """Return why a server does not list its models; empty if it does.
 
     Raises:
-        KeyRefusedError: it wants another key, or any.
+        KeyRefusedError: it requires an API key, or another one.
         SettingError: a proxy or certificates of the environment cannot be used.
     """
     from ..remote.exchange import KeyRefusedError, fetch_json

@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 Order = Literal["input", "done"]
 TARGET = "local:4"
 SLOTS = 4
-"""Rows that a server or an actor gets at once, by default."""
+"""Default number of rows that a server or an actor runs at once."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where rows are run: ``local``, ``http`` or ``ray``.
+    """The target of a run: ``local``, ``http`` or ``ray``.
 
     Attributes:
-        slots: rows at once, of each worker.
+        slots: rows that each worker runs at once.
         addresses: of servers, or of a cluster.
     """
 
@@ -52,7 +52,7 @@ class Target:
 
 @dataclass
 class Fleet:
-    """Where and how a run is executed.
+    """The target of a run, and the options of its engines and workers.
 
     Attributes:
         target: see `parse_target`.
@@ -60,7 +60,7 @@ class Fleet:
         engine: loaded already, for a local run.
         load: loads the local engine of a model; by default with `options`.
         options: arguments of `Engine.load`.
-        patience_s: how long a server may not respond.
+        patience_s: seconds that a server may not respond.
         workers, threads, memory: of a cluster: engines, threads of each, bytes of each; None: as
             many as fit.
     """
@@ -80,7 +80,7 @@ class Fleet:
     _pool: RayPool | None = None
 
     def prepare(self, rows: Iterable[Row]) -> None:
-        """Load the model of most rows, if it runs here; an error ends the run.
+        """Load the model of rows that name none, for a local run; an error ends the run.
 
         Raises:
             ModelError, SettingError: it cannot be loaded.
@@ -90,7 +90,7 @@ class Fleet:
             self._ready = self._load(None)
 
     def begin(self, post: Post) -> None:
-        """Start to report workers that join."""
+        """Start to report workers that join the cluster."""
         if self._pool is not None:
             self._pool.start(post)
 
@@ -234,7 +234,7 @@ def run_map(
 
 
 def _mark(results: Path | None, traces: Path | None) -> str:
-    """Return the results' tag in a trace's name, where its folder is shared.
+    """Return a tag of the results file for names of traces, if their folder is shared.
 
     The same rows may go to two models, with one folder for the traces of both.
     """
@@ -259,7 +259,7 @@ def _absolute(
 
 
 def _from_here(model: str | None) -> str | None:
-    """Return the absolute path of a local model file; other names are unchanged."""
+    """Return the absolute path of a local model file; return other names unchanged."""
     if model is None or model == "nano" or not os.path.exists(path := os.path.expanduser(model)):
         return model
     return os.path.abspath(path)
@@ -279,7 +279,7 @@ def _check_traces_apart(traces: Path, rows: list[Row], make: Recipe | AgentFacto
 
 
 def _make_traces_folder(path: Path) -> None:
-    """Make the trace folder early, or each row would fail on it."""
+    """Create the trace folder before the run, or each row would fail on it."""
     try:
         make_folder(path, 0o777)
     except OSError as error:

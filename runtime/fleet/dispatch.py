@@ -28,11 +28,11 @@ class Limits:
     """Limits on the tries of a row."""
 
     attempts: int = 3
-    """Tries that may fail before it is set aside."""
+    """Failed tries after which it is dead-lettered."""
     deaths: int = 5
-    """Workers that may die with it."""
+    """Deaths of workers with it after which it is dead-lettered."""
     pause_s: float = 0.5
-    """Before the second try; doubled with each."""
+    """Seconds before the second try; doubled with each further one."""
 
 
 @dataclass(eq=False)
@@ -41,39 +41,40 @@ class Task:
 
     row: Row
     tries: int = 0
-    """Times it was begun; each has a trace of its own."""
+    """Number of tries begun; each has a trace of its own."""
     failures: list[str] = field(default_factory=list)
-    """What went wrong, of each try that failed."""
+    """Error messages of the tries that failed."""
     deaths: int = 0
-    """Workers that died with it."""
+    """Number of workers that died while they ran it."""
     drops: int = 0
-    """Times that its server went away while it worked on it."""
+    """Number of times that its server went away while it ran."""
     avoid: str = ""
     """Name of the worker that had it last."""
 
     @property
     def model(self) -> str | None:
-        """Return the row's model."""
+        """Model of the row."""
         return self.row.model
 
 
 @dataclass(eq=False)
 class WorkerState:
-    """A worker as the dispatcher sees it."""
+    """The state of a worker for the dispatcher."""
 
     name: str
     slots: int = 1
     one_model: bool = True
-    """Whether it has one model at a time, and takes another when it is idle; else any."""
+    """Whether it holds one model at a time and changes it only when idle; else it runs any
+    model."""
     model: str | None = ""
-    """The one that it has; "": none yet."""
+    """Model that it holds, None for the run's default; empty: none yet."""
     tasks: set[Task] = field(default_factory=set)
     group: Hashable = None
-    """Of the row that it began last; None: of no group that it should stay with."""
+    """Group of the row that it began last; None: no group to stay with."""
 
     @property
     def free(self) -> bool:
-        """Return whether it takes one more row."""
+        """Whether it can take one more row."""
         alone = any(task.deaths for task in self.tasks)
         return len(self.tasks) < self.slots and not alone
 
@@ -103,7 +104,7 @@ class Dispatcher:
         self.left = self.retries = 0
         self._clock = clock
         self._groups: dict[str | None, OrderedDict[Hashable, deque[Task]]] = {}
-        """By model, the groups that have rows: those that were begun longest ago first."""
+        """Groups with pending rows by model: those that were begun longest ago first."""
         self._suspects: deque[Task] = deque()
         self._later: list[tuple[float, int, Task]] = []
         self._ticket = itertools.count()
@@ -185,7 +186,7 @@ class Dispatcher:
         return False
 
     def give_back(self, worker: WorkerState, task: Task) -> None:
-        """Requeue a row whose server takes none now, without counting a try."""
+        """Requeue a row whose server accepts no rows now, without counting a try."""
         self._release(worker, task)
         self._uncount(task)
         self._queue(task, first=True)
@@ -196,12 +197,12 @@ class Dispatcher:
             self.give_back(worker, task)
 
     def _uncount(self, task: Task) -> None:
-        """Undo the count of the last try."""
+        """Undo the count of a row's last try."""
         self.retries -= task.tries > 1
         task.tries -= 1
 
     def _release(self, worker: WorkerState, task: Task) -> None:
-        """Take a row from a worker, which moves on to another group.
+        """Take a row from its worker, which then moves on to another group.
 
         The row may be why its server went away (a proxy's 504, say): others must not wait for it.
         """
@@ -233,7 +234,7 @@ class Dispatcher:
         return self._suspects.popleft() if self._suspects else None
 
     def _grouped(self, worker: WorkerState) -> Task | None:
-        """Return a row of its group, else of another group, else of another model."""
+        """Return a row of the worker's group, else of another group, else of another model."""
         for model in sorted(self._groups, key=lambda model: model != worker.model):
             if worker.takes(model):
                 groups = self._groups[model]

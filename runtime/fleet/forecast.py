@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
 
 TYPICAL_PROMPT, TYPICAL_RESULT, TYPICAL_REPLY = 400, 400, 64
-"""Tokens of a row of which nothing is known: prompt, result of a tool, each of two replies."""
+"""Tokens of a typical row: of its prompt, of a tool's result, and of each of two replies."""
 WEIGHT = 4  # rows of each worker for which the prediction counts
 
 

@@ -37,11 +37,11 @@ class Price:
     hour: float = 0.0
 
     def of(self, outcome: Outcome) -> float:
-        """Return the cost of one row."""
+        """Return the cost of one try of a row."""
         return self.of_usage(outcome.usage, outcome.seconds)
 
     def of_usage(self, usage: Mapping[str, float], seconds: float) -> float:
-        """Return the cost of tokens and seconds."""
+        """Return the cost of a row's tokens and seconds."""
         cached = self.tokens_in if self.tokens_cached is None else self.tokens_cached
         tokens = usage.get("computed", 0) * self.tokens_in
         tokens += usage.get("cached", 0) * cached + usage.get("generated", 0) * self.tokens_out
@@ -49,13 +49,13 @@ class Price:
 
     @property
     def free(self) -> bool:
-        """Return whether nothing costs anything."""
+        """Whether all prices are 0."""
         return not (self.tokens_in or self.tokens_cached or self.tokens_out or self.hour)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """When a run stops starting rows.
+    """Bounds after which a run starts no more rows.
 
     Attributes:
         until: time of the clock, as `time.time`.
@@ -102,20 +102,20 @@ class MapReport:
 
     @property
     def rows_per_s(self) -> float:
-        """Return the rows per second of this run."""
+        """Rows per second of this run."""
         return self.finished / self.seconds if self.seconds else 0.0
 
 
 class MapRun:
-    """Sends rows to workers and writes their results, until all are done.
+    """A run: sends rows to workers and writes their results, until all are done.
 
     Args:
         rows: of the input.
         results: where results go; those that are there count as done.
-        poison: where rows go that cannot be done; the same.
+        poison: where dead-lettered rows go; those that are there count as done, too.
         retry_failed: whether those that failed or were set aside before are done again.
-        on_progress: hears of the state after each batch of events, and twice a second.
-        on_note: hears of workers.
+        on_progress: called with the state after each batch of events, and twice a second.
+        on_note: called with notes on workers.
 
     Raises:
         RowError: the results are of other rows.
@@ -258,7 +258,7 @@ class MapRun:
         return spent
 
     def _wait(self) -> list[Event]:
-        """Return the next events, or none after a while."""
+        """Return the next events, or none after a timeout."""
         try:
             first = self._events.get(timeout=self._dispatcher.wait_s(_POLL_S) or 0.01)
         except queue.Empty:

@@ -80,7 +80,7 @@ class EngineActor:
         return ray.get_runtime_context().get_node_id()[:8], versions()["kernels"]
 
     def prepare(self) -> float:
-        """Load the model of most rows; return the predicted seconds of a row."""
+        """Load the model of rows that name none; return the predicted seconds of a row."""
         return predict_row_s(self._engine.of(None), self._slots)
 
     def do(self, row: Row, name: str, traced: bool) -> Outcome:
@@ -105,10 +105,9 @@ class RayWorker:
     """An actor, which Ray restarts when it or its node dies.
 
     Args:
-        name: of its state.
-        patience_s: how long it may be without a place while no other worker is ready.
+        patience_s: seconds that it may be without a node while no other worker is ready.
         alone: whether no other worker is ready.
-        prepares: whether the model of most rows is loaded before it is ready.
+        prepares: whether the model of rows that name none is loaded before it is ready.
     """
 
     def __init__(
@@ -133,16 +132,16 @@ class RayWorker:
         self._post: Post
 
     def start(self, post: Post) -> None:
-        """Become ready in the background; report events through `post` from then on."""
+        """Start in the background; report events through `post`, such as when it is ready."""
         self._post = post
         self._in_thread(self._prepare)
 
     def give(self, task: Task) -> None:
-        """Run a row."""
+        """Run a row in the background; its end is reported as an event."""
         self._in_thread(self._do, task)
 
     def close(self) -> None:
-        """Stop what runs, and release everything."""
+        """Stop running rows, and release all resources."""
         import ray
 
         self._closed.set()
@@ -199,7 +198,7 @@ class RayWorker:
                 self._post(Event("gone", self, why=why))
 
     def _prepared(self) -> float:
-        """Return the predicted seconds of a row, once the actor is ready.
+        """Wait until the actor is ready; return the predicted seconds of a row.
 
         `gone` where another start would not help: its model cannot be loaded, for one.
         """
@@ -241,7 +240,7 @@ class RayWorker:
         return made.remote(spec, self._work.make, self.state.slots, self._work.hidden)
 
     def _wait(self, reference: Any) -> Any:
-        """Report that an actor has no node yet; it may wait for a machine to join."""
+        """Wait for an actor's result; raise FleetError if it gets no node within the patience."""
         import ray
 
         waited = 0.0
@@ -325,7 +324,7 @@ class RayPool:
             _let_speak(True)
 
     def _first(self) -> list[EngineSpec]:
-        """Return the actors to request from the cluster as it is."""
+        """Return the specs of the engines to request from the cluster's current nodes."""
         specs = self._on_new_nodes()
         if self._count is not None:
             nodes = max(1, len(specs))
@@ -380,7 +379,7 @@ def _connected(address: str) -> Any:
 
     Raises:
         SettingError: it is not installed.
-        FleetError: there is no such cluster, or it does not take us.
+        FleetError: there is no such cluster, or it refuses the connection.
     """
     try:
         import ray
@@ -398,8 +397,9 @@ def _connected(address: str) -> Any:
 
 
 def _check_listening(address: str) -> None:
-    """Check that the cluster named by RAY_ADDRESS or by `ray start` responds; Ray itself retries a
-    dead one for minutes (more than four were seen).
+    """Check that the cluster named by RAY_ADDRESS or by `ray start` accepts connections.
+
+    Ray itself retries a dead one for minutes (more than four were seen).
 
     Raises:
         FleetError: nothing takes a connection there.

@@ -36,7 +36,7 @@ class Results:
     Attributes:
         done: status of each row that has a result, by key; row_numbers: its number, likewise.
         counts: results of each status.
-        dearest: the most that one of them cost.
+        dearest: the highest cost of one of them.
         numbers: tokens, seconds and cost of all of them, by name.
         priced: how many of them have a cost for what they used.
         unpriced: tokens and seconds of those that have no cost.
@@ -93,7 +93,7 @@ class Results:
             self._note(one, line)
 
     def _append(self, data: bytes) -> None:
-        """Write and sync; raise OSError, and leave nothing written, where the disk refuses."""
+        """Append data and sync; raise OSError, and leave nothing written, if the disk refuses."""
         try:
             self._file.seek(self._end)
             while data:
@@ -170,7 +170,7 @@ class Results:
             raise RowError(f"{path}: another run is writing to it")
 
     def _is_at(self, path: Path) -> bool:
-        """Return whether the file still has its name: a sorting run replaces it.
+        """Return whether the open file is still at `path`: a run that sorts replaces it.
 
         The one that was opened before then is free to claim, but its contents would be lost.
         """

@@ -27,18 +27,18 @@ RESULT_FIELDS = (
     *("row", "key", "status", "answer", "output", "error", "trace", "usage", "seconds"),
     *("attempt", "deaths", "worker", "cost"),
 )
-"""What a result adds to its row; a row cannot have fields of these names."""
+"""Fields that a result adds to its row; a row cannot have fields of these names."""
 _MAX_BYTES = 2**24  # of a line: a device may have no end
 _PREFIX = 256  # characters of a question by which rows without a folder count as alike
 
 
 @dataclass(frozen=True)
 class Row:
-    """One task.
+    """A row: one task for an agent.
 
     Attributes:
-        number: its place in the input, from 0.
-        key: a hash of what it says: by it a result is found again.
+        number: index in the input, from 0.
+        key: hash of its contents, by which its result is found again.
         fields: all that was given, with the final question.
         question, dir, schema, tools, model: what of it the agent is made of; None: not given.
     """
@@ -54,7 +54,7 @@ class Row:
 
     @property
     def affinity(self) -> tuple[object, ...]:
-        """Return the key of rows that share a folder or prompt prefix, for routing to one cache."""
+        """Key of rows that share a folder or prompt prefix, for routing to one cache."""
         schema = None if self.schema is None else json.dumps(self.schema, sort_keys=True)
         start = self.question[:_PREFIX] if self.dir is None else None
         return self.model, self.dir, self.tools, schema, start
@@ -108,7 +108,7 @@ def folder_rows(folder: str | Path, question: str) -> list[Row]:
 def make_rows(
     given: Iterable[tuple[str, Mapping[str, Any]]], question: str | None = None
 ) -> list[Row]:
-    """Build rows and check them.
+    """Build rows from mappings, and check them.
 
     Args:
         given: the location of each, for messages, and its fields.

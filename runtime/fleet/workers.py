@@ -1,4 +1,4 @@
-"""Workers run rows and report events; here those of this process: an engine, or a server.
+"""Workers, which run rows and report events: an engine of this process, or a server.
 
 A worker gets rows by `give` and puts events on a queue; it never waits, and never raises.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .rows import Row
 
 LoadEngine = Callable[["str | None"], "Engine"]
-"""Loads the engine of a model; None: of the run's own."""
+"""Loads the engine of a model; None: the run's default model."""
 PATIENCE_S = 60.0
 """Seconds after which a server that does not respond is given up."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0
@@ -41,7 +41,7 @@ class Event:
         what: ``ready``: it takes rows; ``ended``: a try came to its end; ``away``: it does not
             respond, and may be back; ``lost``: it died, and begins anew, its rows end as lost;
             ``gone``: for good; ``new``: it joins.
-        why: of the last three.
+        why: of ``away``, ``lost`` and ``gone``.
         predicted_s: of ``ready``: seconds that the latency model expects of a row; 0: not known.
     """
 
@@ -57,7 +57,7 @@ Post = Callable[[Event], None]
 
 
 class Worker(Protocol):
-    """Runs rows and reports events.
+    """A worker: runs rows, and reports events.
 
     Attributes:
         state: as the dispatcher sees it; ready: it takes rows; gone: it never will again.
@@ -68,24 +68,24 @@ class Worker(Protocol):
     gone: bool
 
     def start(self, post: Post) -> None:
-        """Become ready in the background; report events through `post` from then on."""
+        """Start in the background; report events through `post`, such as when it is ready."""
         ...
 
     def give(self, task: Task) -> None:
-        """Run a row."""
+        """Run a row in the background; its end is reported as an event."""
         ...
 
     def close(self) -> None:
-        """Stop what runs, and release everything."""
+        """Stop running rows, and release all resources."""
         ...
 
 
 @dataclass
 class Work:
-    """The common parts of a run's rows.
+    """The settings that all rows of a run share.
 
     Attributes:
-        make: makes the agents.
+        make: builds the agents.
         traces: folder of their traces; None: there are none.
         mark: in the names of traces: which run they are of, where runs share a folder.
         hidden: files of the run itself, absolute: what rows read must not depend on other rows.
@@ -106,7 +106,7 @@ class Work:
     ) -> Outcome:
         """Answer a row on the engine of its model; never raises.
 
-        unusable: the status where the engine cannot be had.
+        unusable: the status if the engine cannot be loaded.
         """
         try:
             engine = engine_of(row.model)
@@ -135,7 +135,7 @@ class OneEngine:
     Args:
         load: gives the engine of a model.
         owned: whether engines are closed when they are not needed any more.
-        loaded: hears of each that is loaded.
+        loaded: called with each engine that is loaded.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class OneEngine:
         self._lock = threading.Lock()
 
     def of(self, model: str | None) -> Engine:
-        """Return the engine of a model."""
+        """Return the engine of a model, loaded if need be."""
         with self._lock:
             if self._engine is None or self._model != model:
                 self.close()
@@ -161,7 +161,7 @@ class OneEngine:
             return self._engine
 
     def close(self) -> None:
-        """Close the engine that there is."""
+        """Close the current engine, if there is one."""
         if self._engine is not None and self._owned:
             self._engine.close()
         self._engine = None
@@ -192,7 +192,7 @@ class LocalWorker:
         post(Event("ready", self))
 
     def give(self, task: Task) -> None:
-        """Run a row."""
+        """Run a row in the background; its end is reported as an event."""
         with held():
             self._threads.submit(self._do, task)
 
@@ -208,7 +208,7 @@ class LocalWorker:
             self._post(Event("ready", self, predicted_s=predicted))
 
     def close(self) -> None:
-        """Stop what runs, and release everything."""
+        """Stop running rows, and release all resources."""
         self._work.stopper.stop()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._engine.close()
@@ -247,12 +247,12 @@ class ServerWorker:
         self._post: Post = queue.SimpleQueue[Event]().put
 
     def start(self, post: Post) -> None:
-        """Become ready in the background; report events through `post` from then on."""
+        """Start in the background; report events through `post`, such as when it is ready."""
         self._post = post
         self._probe_in_thread("")
 
     def give(self, task: Task) -> None:
-        """Run a row."""
+        """Run a row in the background; its end is reported as an event."""
         with held():
             self._threads.submit(self._do, task)
 
@@ -324,7 +324,7 @@ class ServerWorker:
         self._post(Event("gone", self, why=why))
 
     def close(self) -> None:
-        """Stop what runs, and release everything."""
+        """Stop running rows, and release all resources."""
         with held():
             self._closed.set()
         self._work.stopper.stop()

@@ -41,7 +41,7 @@ class KnownModel:
 
 @functools.cache
 def known_models() -> tuple[KnownModel, ...]:
-    """Return all of them, in the order of the file: the smallest first."""
+    """Return all well-known models, in the order of the file: the smallest first."""
     from ..synthetic.shapes import shape_of
 
     return tuple(
@@ -60,7 +60,7 @@ def models_toml() -> dict[str, Any]:
 
 
 def by_alias(text: str) -> KnownModel | None:
-    """Return the model of this alias, in any case; None if there is none."""
+    """Return the model that has this alias, ignoring case; None if there is none."""
     if not _FORM.fullmatch(text):
         return None
     return next((one for one in known_models() if one.alias == text.lower()), None)
@@ -72,5 +72,5 @@ def alias_of(repo: str, file: str | None) -> str | None:
 
 
 def near_aliases(text: str) -> list[str]:
-    """Suggest similar aliases, for a message."""
+    """Suggest aliases similar to an unknown one, for a message."""
     return get_close_matches(text.lower(), [one.alias for one in known_models()], 3, 0.6)

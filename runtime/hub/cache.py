@@ -1,4 +1,4 @@
-"""The cache that all Hugging Face tools share.
+"""The cache of models that all Hugging Face tools share.
 
     models--Qwen--Qwen3-4B-GGUF/
         blobs/<hash>                  contents; <hash> is that of the file
@@ -41,8 +41,8 @@ class CachedFile:
 
     Attributes:
         path: in the repository.
-        place: on this disk; a link as a rule.
-        blob: what the link leads to; `place` itself where there are no links.
+        local_path: on this disk; a link as a rule.
+        blob: target of the link; `local_path` itself where there are no links.
         size: bytes.
         digest: the hash that the blob's name says it has, None without a blob.
         used: when it was last opened, in seconds since 1970.
@@ -57,7 +57,7 @@ class CachedFile:
 
     @property
     def file(self) -> RepoFile:
-        """Its path in the repository."""
+        """The file as a `RepoFile` of its repository."""
         return RepoFile(self.path, self.size, self.digest)
 
 
@@ -70,7 +70,7 @@ class CachedRepo:
         self.blobs, self.snapshots = self.folder / "blobs", self.folder / "snapshots"
 
     def commit(self, revision: str) -> str | None:
-        """Return the commit of a branch, tag, or (shortened) commit, if it is here."""
+        """Return the commit of a branch, tag, or (shortened) commit; None if it is not cached."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             text = read_own(self.folder / "refs" / revision).decode().strip()
             if _COMMIT.fullmatch(text):
@@ -79,7 +79,7 @@ class CachedRepo:
         return found[0] if len(found) == 1 else None
 
     def commits(self) -> list[str]:
-        """List the commits that have files, the newest first."""
+        """List the cached commits that have files, the newest first."""
         try:
             found = [e for e in os.scandir(self.snapshots) if e.is_dir(follow_symlinks=False)]
         except OSError:
@@ -110,7 +110,7 @@ class CachedRepo:
         return CachedFile(path, local_path, blob, status.st_size, digest, used)
 
     def _target(self, local_path: Path) -> Path:
-        """Return the blob that a snapshot's link leads to; the path itself if it is not ours."""
+        """Return the blob that a snapshot's link leads to; the path itself if there is none."""
         target = target_of(local_path)
         ours = target is not None and target.parent == Path(os.path.normpath(self.blobs))
         return target if target is not None and ours else local_path
@@ -125,11 +125,11 @@ class CachedRepo:
         return self.blobs / (self.blob(digest).name + PART)
 
     def parts(self) -> list[Path]:
-        """List our incomplete blobs."""
+        """List the incomplete blobs of our own downloads."""
         return sorted(self.blobs.glob(f"*{PART}"))
 
     def unfinished(self) -> int:
-        """Return the bytes of incomplete blobs."""
+        """Return the total bytes of our incomplete blobs."""
         total = 0
         for part in self.parts():
             with contextlib.suppress(OSError):  # finished by another process just now
@@ -140,7 +140,7 @@ class CachedRepo:
     def lock(self, digest: str, waiting: Callable[[], None]) -> Iterator[None]:
         """Lock the blob with this hash against writes and removal by other processes.
 
-        `waiting` is called if another has it. It is the lock that `huggingface_hub` takes.
+        `waiting` is called if another process holds the lock, which is that of `huggingface_hub`.
         """
         from filelock import FileLock, Timeout
 
@@ -159,7 +159,7 @@ class CachedRepo:
             lock.release()
 
     def make(self) -> None:
-        """Create the folders, with a tag that excludes the cache from backups."""
+        """Create the folders of the repository, and a ``CACHEDIR.TAG`` that backups respect."""
         make_folder(self.blobs, _FOLDER)
         tag = self.cache / "CACHEDIR.TAG"
         with contextlib.suppress(OSError):
@@ -200,7 +200,7 @@ class CachedRepo:
 
 
 def target_of(path: Path) -> Path | None:
-    """Return what a link leads to, one step on; None if `path` is no link."""
+    """Return the target of a link, without following further links; None if `path` is no link."""
     if not path.is_symlink():
         return None
     return Path(os.path.normpath(path.parent / os.readlink(path)))

@@ -45,7 +45,7 @@ class Download:
     watcher: ProgressReporter
 
     def run(self) -> int:
-        """Download; return how many bytes came, at least all that the part lacked.
+        """Run the download; return the received bytes, at least all that the part lacked.
 
         Raises:
             ModelError: the server refuses, cannot be reached, or sends other contents; the disk
@@ -109,7 +109,7 @@ class Download:
                 attempts.failed(error)
 
     def _attempt(self, part: _Part) -> None:
-        """Locate the contents again, since such addresses expire, and read what comes."""
+        """Resolve the download URL again, since it expires, and read the response."""
         url, etag = self.hub.locate(self.name.repo, self.commit, self.file.path)
         self._check_etag(etag, elsewhere=not self.hub.is_endpoint(url))
         with self.hub.open(url, part.size) as response:
@@ -120,7 +120,7 @@ class Download:
             )
 
     def _take(self, part: _Part, response: Any) -> None:
-        """Append the body to the part, if it belongs there."""
+        """Append the response's body to the part, after checking its status, range and length."""
         status, headers = response.status_code, response.headers
         if status == 403 and not self.hub.is_endpoint(str(response.url)):
             # The address was signed for a while that is over; the next try gets a new one.
@@ -159,7 +159,7 @@ class Download:
         return " (the Hub does not serve single files over 50 GB this way)"
 
     def _check_etag(self, etag: str, *, elsewhere: bool) -> None:
-        """Check the hash that the Hub repeats with the file; a mirror may have its own etags."""
+        """Check that the hash in the etag is the expected one; a mirror may have its own etags."""
         same_kind = re.fullmatch(r"[0-9a-f]+", etag) and len(etag) == len(self.file.digest or "")
         if etag and etag != self.file.digest and (same_kind or elsewhere):
             raise ModelError(
@@ -169,13 +169,13 @@ class Download:
 
 
 class _Part:
-    """The file that collects the contents.
+    """The file with the contents received so far.
 
     Attributes:
         size: bytes that are there.
-        answers: how many answers of the server they come from.
+        answers: number of the server's responses that they come from.
         inherited: whether an earlier download left some of them.
-        received: bytes that came in this download, also those that were thrown away.
+        received: bytes that this download received, discarded ones included.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -186,7 +186,7 @@ class _Part:
         self.inherited = False
 
     def resume(self) -> None:
-        """Continue after the data of an earlier download."""
+        """Continue from the data of an earlier download."""
         if os.fstat(self._descriptor).st_size > self._whole:
             os.ftruncate(self._descriptor, 0)
         self.size = os.lseek(self._descriptor, 0, os.SEEK_END)
@@ -194,7 +194,7 @@ class _Part:
         self.answers = 0
 
     def restart(self) -> None:
-        """Discard the data."""
+        """Discard the data, to start again."""
         os.ftruncate(self._descriptor, 0)
         self.size = os.lseek(self._descriptor, 0, os.SEEK_SET)
         self.inherited = False
@@ -209,9 +209,9 @@ class _Part:
             rest = rest[count:]
 
     def hexdigest(self, hasher: hashlib._Hash) -> str:
-        """Hash what is on disk, not what was meant to be written, with `hasher`; return the digest.
+        """Sync the file and hash it from disk with `hasher`; return the digest.
 
-        It is on the disk before: a file that is shown as whole must still be so after a crash.
+        What is on disk counts: a file that is shown as complete must be so after a crash, too.
         """
         os.fsync(self._descriptor)
         os.lseek(self._descriptor, 0, os.SEEK_SET)

@@ -79,7 +79,7 @@ def path_of(model: KnownModel, settings: HubSettings) -> Path | None:
 
 
 def find(name: ModelName, settings: HubSettings, watcher: ProgressReporter | None = None) -> Found:
-    """Find the model called `name`, its files verified against their blobs' hashes.
+    """Find the model called `name` in the cache; verify its files against their blobs' hashes.
 
     A file is hashed once; afterwards it is known by its size and time.
 
@@ -110,7 +110,7 @@ def find(name: ModelName, settings: HubSettings, watcher: ProgressReporter | Non
 
 
 def verify(file: CachedFile, watcher: ProgressReporter) -> None:
-    """Verify the hash of a file if its blob has one; ModelError if it differs."""
+    """Verify the hash of a file if its blob has one; raise ModelError if it differs."""
     if file.digest is None:
         return
     if filehash.remembered(file.local_path.stat()) is None:
@@ -133,7 +133,7 @@ def checked(path: Path, digest: str, watcher: ProgressReporter) -> bool:
 
 
 def git_hasher(size: int) -> hashlib._Hash:
-    """Return the hasher of a git blob of `size` bytes, which takes its contents."""
+    """Return a hasher for the contents of a git blob of `size` bytes."""
     return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
 
 

@@ -11,7 +11,7 @@ from .aliases import models_toml
 
 @dataclass(frozen=True, slots=True)
 class MakerSampling:
-    """One recommendation; `models.toml` lists them and describes the fields."""
+    """A recommendation of sampling settings; `models.toml` lists them and describes the fields."""
 
     architectures: list[str]
     name: str
@@ -22,7 +22,7 @@ class MakerSampling:
     never_greedy: bool = False
 
     def values(self, *, thinks: bool) -> dict[str, Any]:
-        """Return fields of `Sampling`."""
+        """Return the recommended values, by field of `Sampling`."""
         return self.thinking if thinks and self.thinking else self.plain
 
     def text(self, *, thinks: bool) -> str:

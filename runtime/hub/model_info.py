@@ -36,13 +36,13 @@ class TypeShare:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory of a loaded model, in bytes.
+    """The memory that a loaded model takes, in bytes.
 
     Attributes:
         weights: packed weights.
         kv_token: keys and values of a token, by format.
         window: tokens that layers see which do not see all; near: their share of `kv_token`.
-        state: of a sequence in layers with a recurrence, whatever its length.
+        state: recurrent state of a sequence, whatever its length.
     """
 
     weights: int
@@ -52,7 +52,7 @@ class Memory:
     state: int = 0
 
     def total(self, context: int, kv: str) -> int:
-        """Return the bytes of weights and a full context of so many tokens, windows considered."""
+        """Return the bytes of weights and the KV cache of a full context, windows considered."""
         from ..forward.kv import resident_positions
 
         cached = math.ceil(resident_positions(context, self.window, self.near) * self.kv_token[kv])
@@ -61,7 +61,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """The contents of a model's header.
+    """The contents of a model file's header, and whether it can run here.
 
     Attributes:
         quant: the type that most weights have.

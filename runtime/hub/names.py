@@ -29,7 +29,7 @@ _PAGES = ("tree", "blob", "resolve")  # of a repository, each followed by a revi
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """A repository, a revision of it, and which of its files are meant.
+    """A name of a model: repository, revision, and a selector of its files.
 
     Attributes:
         repo: ``organization/name``.
@@ -70,7 +70,7 @@ def is_repo(text: str) -> bool:
 
 
 def parse_name(text: str) -> ModelName:
-    """Read a name in any of the forms above.
+    """Parse a model's name or address in any of the forms above.
 
     Raises:
         ModelError: it has none of them.
@@ -102,7 +102,7 @@ def alias_hint(text: str) -> str:
 
 
 def _strip_host(text: str) -> list[str]:
-    """Return the path of a pasted address, split at its slashes."""
+    """Split a pasted address at its slashes, without the host."""
     if text.startswith("hf://"):
         return text.removeprefix("hf://").removeprefix("models/").rstrip("/").split("/")
     if text.startswith(("http://", "https://")):
@@ -127,7 +127,7 @@ def _leads_to_hub(url: str) -> bool:
 
 
 def _of_page(text: str, repo: str, rest: list[str]) -> ModelName:
-    """Parse the path of a page: its kind, a revision, then a folder or file."""
+    """Parse the path of a repository's web page: kind, revision, then a folder or file."""
     revision, path = (rest[1] if len(rest) > 1 else MAIN), "/".join(rest[2:])
     if rest[1:3] == ["refs", "pr"] and len(rest) > 3:  # the one kind of revision with slashes
         revision, path = "/".join(rest[1:4]), "/".join(rest[4:])

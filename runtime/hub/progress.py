@@ -4,13 +4,13 @@ from __future__ import annotations
 
 
 class ProgressReporter:
-    """A receiver of a download's progress, which ignores it where a subclass does nothing else."""
+    """A receiver of a download's progress; methods that a subclass does not override do nothing."""
 
     def begin(self, label: str, total: int) -> None:
         """Start a file of `total` bytes."""
 
     def at(self, done: int) -> None:
-        """Report how many of its bytes are there."""
+        """Report the number of the file's bytes on disk so far."""
 
     def note(self, text: str) -> None:
         """Report an event that is worth a line, such as a retry."""

@@ -57,8 +57,8 @@ def pull(
     Args:
         name: repository, revision and quantization or file.
         settings: where the Hub and the cache are.
-        watcher: hears how it goes.
-        patience: how long to bear with the server.
+        watcher: receives the progress.
+        patience: the retry policy.
         force: pull a model too that this version cannot run.
 
     Raises:
@@ -123,13 +123,13 @@ def _fetch(
 
 
 def _there(repo: CachedRepo, commit: str, file: RepoFile) -> Path:
-    """Return the path of the contents, if cached; without links it is the snapshot's file."""
+    """Return the path that a file's contents are cached at: the blob, else the snapshot's file."""
     blob = repo.blob(file.digest or "")
     return blob if blob.exists() else repo.snapshots / commit / file.path
 
 
 def _make_room(repo: CachedRepo, commit: str, variant: Variant) -> None:
-    """Create the folders, and check that the disk has room for what is missing."""
+    """Create the folders, and check that the disk has room for the missing files."""
     try:
         repo.make()
     except OSError as error:

@@ -34,7 +34,7 @@ def remove(
         repo: the repository's folder.
         models: what to remove.
         unfinished: whether unfinished downloads of the repository go too.
-        note: hears that another process is pulling, whose end is waited for.
+        note: called if another process is pulling, whose end is waited for.
     """
 
     def waiting() -> None:
@@ -88,7 +88,7 @@ def _is_inside(repo: CachedRepo, blob: Path) -> bool:
 
 
 def _remove_stored(cache: Path, stored: Path) -> int:
-    """Remove contents that repositories share if none of them links to it any more."""
+    """Remove a file of the store that repositories share, if none of them links to it any more."""
     store = Path(os.path.normpath(cache / _STORE))
     if stored.parent.parent != store or not _STORED.fullmatch(stored.name):
         return 0
@@ -105,7 +105,7 @@ def _remove_stored(cache: Path, stored: Path) -> int:
 
 
 def _tidy(repo: CachedRepo) -> None:
-    """Remove empty folders, and the repository when nothing is left of it."""
+    """Remove empty folders, and the repository's folder when nothing is left in it."""
     for folder, _, _ in os.walk(repo.snapshots, topdown=False):
         with contextlib.suppress(OSError):
             os.rmdir(folder)

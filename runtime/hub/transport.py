@@ -44,9 +44,9 @@ class RetryPolicy:
     """The retry policy of requests.
 
     Attributes:
-        read_s: seconds that it may be silent, or take to be connected to.
+        read_s: seconds that the server may be silent, or take to accept a connection.
         window_s, slowest: a body must bring `slowest` bytes a second over each `window_s`.
-        tries: failures in a row, without progress between them, that end it.
+        tries: failures in a row, without progress between them, after which to give up.
         pause_s: the pause after the first failure; it doubles with each.
     """
 
@@ -104,7 +104,7 @@ class Retrier:
 
 
 class Hub:
-    """The Hub that `settings` name. Every method raises as `_converting` does."""
+    """A client of the Hub that `settings` name; every method raises as `_converting` does."""
 
     def __init__(self, settings: HubSettings, patience: RetryPolicy | None = None) -> None:
         self.settings = settings
@@ -151,7 +151,7 @@ class Hub:
             return [str(one["id"]) for one in answer]
 
     def _json(self, path: str, **query: str) -> Any:
-        """Return the endpoint's answer, within limits of size, time and redirects."""
+        """Return the endpoint's JSON answer, within limits of size, time and redirects."""
         url = f"{self.settings.endpoint}{path}?{urlencode(query)}"
         body = bytearray()
         with self.open(url, 0) as response:
@@ -168,7 +168,7 @@ class Hub:
             return json.loads(body)
 
     def locate(self, repo: str, commit: str, path: str) -> tuple[str, str]:
-        """Return the current address of a file's contents, and its hash as the Hub gives it."""
+        """Return the current URL of a file's contents, and its hash as the Hub gives it."""
         from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
         url = hf_hub_url(repo, path, revision=commit, endpoint=self.settings.endpoint)
@@ -181,7 +181,7 @@ class Hub:
 
     @contextmanager
     def open(self, url: str, start: int) -> Iterator[Any]:
-        """Open GET `url` from byte `start` on, with the body still to come."""
+        """Open a GET request of `url` from byte `start` on; `chunks` reads the body later."""
         headers = {**_NAME, "accept-encoding": "identity"}
         if start:
             headers["range"] = f"bytes={start}-"
@@ -206,7 +206,7 @@ class Hub:
         raise ModelError(f"{bare(url)} redirects in a loop: {MAX_HOPS} redirects")
 
     def chunks(self, response: Any, *, decoded: bool = False) -> Iterator[bytes]:
-        """Yield the body as it comes; raises TransientError when it is cut, stalls or drips.
+        """Yield the body in chunks; raise TransientError if it is cut off, stalls or is too slow.
 
         With `decoded` it may be compressed, though that is not asked for.
         """
@@ -234,7 +234,7 @@ class Hub:
         return {**headers, "authorization": f"Bearer {token}"} if token else headers
 
     def _check(self, url: str) -> None:
-        """Refuse an address that only a redirect can have led to."""
+        """Refuse a redirect that leads from https to http, or into a private network."""
         endpoint, found = urlsplit(self.settings.endpoint), urlsplit(url)
         where = f"{endpoint.hostname} redirects to {bare(url)}"
         downgraded = (endpoint.scheme, found.scheme) == ("https", "http")
@@ -247,12 +247,12 @@ class Hub:
 
     @contextmanager
     def _converting(self, url: str) -> Iterator[None]:
-        """Convert the library's exceptions to ours.
+        """Convert the exceptions of `huggingface_hub` and its HTTP client to ours.
 
         Raises:
             TransientError: it may work the next time.
-            RefusedError: the server answered with an error that stays.
-            ModelError: it will never work, or the answer is none of a Hub.
+            RefusedError: the server answered with a permanent error.
+            ModelError: no retry can help, or the answer is not that of a Hub.
         """
         from huggingface_hub.errors import HfHubHTTPError
 

@@ -27,11 +27,11 @@ _AUXILIARY = re.compile(r"mmproj|imatrix|(?:^|/)mtp[-_.]", re.IGNORECASE)  # X-M
 
 
 class ChoiceError(ModelError):
-    """The choice among a repository's models is ambiguous.
+    """An error: the choice among a repository's models is ambiguous, or none fits.
 
     Attributes:
-        variants: those that there are to choose from.
-        fits: whether they are those that fit; if not, none does.
+        variants: models to choose from.
+        fits: whether these match the selector; if not, none does.
     """
 
     def __init__(self, message: str, variants: Sequence[Variant], *, fits: bool = False) -> None:
@@ -63,7 +63,7 @@ class Variant:
     Attributes:
         quant: as its name has it, in capitals, e.g. ``Q4_K_M``; empty if it has none.
         files: in the order of the shards.
-        aside: whether it is no language model by itself, such as a projector for images.
+        extra: whether it is no language model by itself, such as a projector for images.
         shards: files that it should have.
     """
 
@@ -123,7 +123,7 @@ def choose(
     Args:
         variants: of one repository.
         selector: quantization or file in any case, or a part of a file's name.
-        where: what messages call the place of the variants.
+        where: name of the repository or cache in messages.
         whole: whether all its shards must be there.
 
     Raises:

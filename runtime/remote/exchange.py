@@ -46,8 +46,8 @@ class BusyError(EngineError):
     """The server is busy or unreachable before any output; the request may be retried.
 
     Attributes:
-        wait_s: how long it asked to wait; None when it gave none.
-        dropped: it had taken the request, and closed the connection.
+        wait_s: seconds that it asked to wait; None if it did not.
+        dropped: whether it accepted the request, and then closed the connection.
     """
 
     def __init__(self, message: str, wait_s: float | None = None, *, dropped: bool = False) -> None:
@@ -92,7 +92,7 @@ class Exchange:
         Raises:
             BusyError: the server cannot take the request now.
             ContextOverflowError: the conversation is too long for it.
-            EngineError: it refused the request, broke off, or sent what is no such stream.
+            EngineError: it refused the request, broke off, or sent no valid stream.
         """
         while True:
             check()
@@ -146,7 +146,7 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
         timeout: seconds to wait for a byte.
 
     Raises:
-        EngineError: it cannot be had, or is no JSON.
+        EngineError: the request fails, or the answer is no JSON.
     """
 
     answers: list[Any] = []
@@ -177,7 +177,7 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
 
 
 class _Worker:
-    """Runs a coroutine in a thread of its own; reports how it ended."""
+    """A thread that runs a coroutine, and reports how it ended."""
 
     def __init__(
         self, work: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]
@@ -211,7 +211,7 @@ class _Worker:
 
 @contextlib.asynccontextmanager
 async def _network_errors(server: Server, silence: float) -> AsyncIterator[None]:
-    """Translate network errors; `silence` is the client's read timeout in seconds."""
+    """Convert errors of the HTTP client to ours; `silence` is its read timeout in seconds."""
     import httpx
 
     url = server.url if server.is_local else f"{server.url}{through_proxy(server.url)}"
@@ -265,7 +265,7 @@ def _parsed(server: Server, chunk: object) -> dict[str, Any]:
     """Parse a chunk; ``{"done": true}`` marks the end.
 
     Raises:
-        EngineError: it is none, or reports an error.
+        EngineError: the chunk is invalid, or reports an error.
     """
     if chunk == DONE:
         return {"done": True}

@@ -19,7 +19,7 @@ CONNECT = 10.0  # seconds to get a connection
 
 
 class Server:
-    """The destination of requests.
+    """A server to send requests to.
 
     Args:
         base_url: address up to and with ``/v1``.
@@ -27,7 +27,7 @@ class Server:
         silence: seconds without a byte after which the server is given up.
 
     Attributes:
-        url: the address, without what is no part of it.
+        url: the address, without a query and slashes at its end.
         is_local: whether it is this machine, which no proxy of the environment is used for.
 
     Raises:

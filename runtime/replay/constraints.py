@@ -30,10 +30,10 @@ class RecordedTurns:
         self._first = functools.partial(_first_recipe, engine, header)
 
     def request(self, phase: PhaseEvent, prompt: Sequence[int]) -> TurnRequest:
-        """Rebuild the request of a decode after the tokens `prompt`, with its length.
+        """Rebuild the request of a decode that follows the tokens `prompt`, with its length.
 
         Raises:
-            ReplayError: this version cannot hold a reply to the same.
+            ReplayError: this version cannot build the recorded constraint.
         """
         recipe = phase.recipe
         if recipe is None:

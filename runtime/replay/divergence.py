@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from ..engine.session import Session
 
 ROUNDING = 1e-2
-"""Share of the logits' range below which two tokens are as near as sums in another order."""
+"""Logit margin, as a share of the logits' range, that sums in another order can explain."""
 
 
 def margin_between(
     session: Session, at: int, recorded: int | None, replayed: int | None
 ) -> float | None:
-    """Return two tokens' logit distance after the first `at` tokens, by the logits' range.
+    """Return the logit margin of two tokens after the first `at` tokens, by the logits' range.
 
     Computes the logits again: the session keeps `at` tokens. None where one token is missing.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def next_prompt(agent: Agent[Any], task: str) -> TokenLedger:
-    """Return all tokens that the model would read before its reply, without reading them.
+    """Return all tokens that the model would read before its reply, without computing them.
 
     Raises:
         AgentError, ContextOverflowError: the model runs on a server; or they do not fit.
@@ -34,7 +34,7 @@ def next_prompt(agent: Agent[Any], task: str) -> TokenLedger:
 
 
 class _Phases:
-    """Takes what a conversation sets of a sequence and its phases; no pass is run."""
+    """A stub of a session's phases: it takes settings, and runs no pass."""
 
     def __init__(self) -> None:
         self.on_progress: Any = None
@@ -43,7 +43,7 @@ class _Phases:
         self.sources: Sequence[tuple[int, int]] = ()
 
     def pass_events(self) -> list[PassEvent]:
-        """Return nothing: no pass was run."""
+        """Return no events, since no pass was run."""
         return []
 
 
@@ -71,7 +71,7 @@ class DryRunSession:
         check: Callable[[], None] | None = None,
         borders: Sequence[int] = (),
     ) -> PhaseEvent:
-        """Append `ids`.
+        """Append `ids` to the tokens, as a prefill does.
 
         Raises:
             ContextOverflowError: they do not fit; nothing has changed.

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class LiveTools:
-    """Runs the recorded calls of read-only tools in a folder.
+    """A function that repeats the recorded calls of read-only tools in a folder.
 
-    What a call changed, sent or started is not done again: it gives None, and the recorded result
-    stands.
+    A call that changed, sent or started something is not repeated: it gives None, and the recorded
+    result is used.
     """
 
     def __init__(self, engine: Engine, header: RunStart, folder: str | Path) -> None:
@@ -55,7 +55,7 @@ class LiveTools:
         return self._executor[1].run(call).result
 
     def _looked_at(self, event: ToolEvent) -> str:
-        """Return what the harness would find now."""
+        """Repeat a lookup of the harness, and return its result."""
         if self._gatherer is None:
             setup = self._agent.setup
             assert setup.files is not None, "it has a folder"

@@ -32,19 +32,19 @@ class Difference:
     """The first sampled token that differs from the recorded one."""
 
     position: int
-    """Index among the tokens of its phase, from 0."""
+    """Index of the token in its phase, from 0."""
     recorded: int | None
-    """The id in the trace; None when the replay went on where the recording had ended."""
+    """ID in the trace; None when the replay continued where the recording had ended."""
     replayed: int | None
-    """The id that came now; None when the replay ended first."""
+    """ID from the replay; None when the replay ended first."""
     recorded_text: str
     replayed_text: str
     before: str = ""
-    """The text that the tokens come after: the last of it."""
+    """End of the text before the token."""
     margin: float | None = None
-    """How far the two tokens' logits are apart, by the range of all logits; None: not known."""
+    """Logit margin of the two tokens, by the range of all logits; None: not known."""
     cause: str = ""
-    """What most likely led to it."""
+    """Likely cause of the difference."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ToolDifference:
 
     call: ToolEvent
     now: str
-    """The text that the model would be given now."""
+    """Result that the model would get now."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class AnswerDifference:
     turn: int
     recorded: str
     sampled: str
-    """The text of the tokens of that turn, thoughts and calls included."""
+    """Text of the tokens that were sampled in that turn, thoughts and calls included."""
 
 
 @dataclass(frozen=True)
 class PhaseCheck:
-    """One phase that was replayed."""
+    """A phase that was replayed."""
 
     number: int
     """Index among the phases of its run, from 1."""
@@ -78,7 +78,7 @@ class PhaseCheck:
 
     @property
     def same(self) -> bool:
-        """Return whether the same tokens came out."""
+        """Whether the replay sampled the recorded tokens."""
         return self.difference is None
 
 
@@ -86,40 +86,39 @@ class PhaseCheck:
 class VerifyReport:
     """The outcome of a verification; `ok` is True when every phase gave the recorded tokens.
 
-    Where `sampled` is 0 there were none to compare, and `ok` says nothing.
+    Where `sampled` is 0 there were no tokens to compare, and `ok` means nothing.
     """
 
     run: str
     notes: list[str]
-    """Settings that differ but may give the same tokens all the same."""
+    """Differing settings that may give the same tokens nevertheless."""
     total: int
     """Phases in the recorded run."""
     phases: list[PhaseCheck] = field(default_factory=list)
     tools: int = 0
-    """Live tool calls that gave what was recorded."""
+    """Number of live tool calls that gave the recorded result."""
     tool_difference: ToolDifference | None = None
     answer_difference: AnswerDifference | None = None
     other_target: bool = False
-    """It was recorded with another CPU target than this one."""
+    """Whether the recording was made with another CPU target."""
     other_numbers: bool = False
-    """So it was with another KV cache format or model file: more differs than the order of sums."""
+    """Whether it was made with another KV cache format or model file: then more differs than the
+    order of sums."""
 
     @property
     def ok(self) -> bool:
-        """Return whether every recorded phase gave the same tokens, they contain the recorded
-        answers, and every tool that ran gave the recorded result.
-        """
+        """Whether all phases gave the recorded tokens, and all answers and live tools agree."""
         whole = len(self.phases) == self.total and self.tool_difference is None
         return whole and self.answer_difference is None and all(phase.same for phase in self.phases)
 
     @property
     def sampled(self) -> int:
-        """Return the number of recorded tokens in the replayed decodes."""
+        """Number of recorded tokens in the replayed decodes."""
         return sum(one.recorded.tokens for one in self.phases if one.recorded.phase == "decode")
 
     @property
     def within_rounding(self) -> bool:
-        """Return whether another CPU target's rounding explains the first difference."""
+        """Whether another CPU target's rounding explains the first difference."""
         found = self.first_difference
         margin = found.difference.margin if found and found.difference else None
         if not self.other_target or self.other_numbers or margin is None:
@@ -128,7 +127,7 @@ class VerifyReport:
 
     @property
     def first_difference(self) -> PhaseCheck | None:
-        """Return the phase at which the replay left the recording."""
+        """First phase whose tokens differ from the recording; None without one."""
         return next((phase for phase in self.phases if not phase.same), None)
 
 
@@ -257,7 +256,7 @@ class Replay:
         self._turns = RecordedTurns(engine, run, header)
 
     def check(self, number: int, phase: PhaseEvent) -> PhaseCheck:
-        """Replay one phase.
+        """Replay one phase, and compare its tokens with the recorded ones.
 
         Raises:
             ReplayError: the phase does not follow from those before it; says where.

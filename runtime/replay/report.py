@@ -13,7 +13,7 @@ MIN_S = 0.05  # a phase that is shorter says little about how well times repeat
 
 @dataclass(frozen=True)
 class PerfPhase:
-    """One phase as recorded, and as it is now."""
+    """A phase as recorded, and as it was executed or predicted now."""
 
     number: int
     """Index among the phases of its run, from 1."""
@@ -24,12 +24,12 @@ class PerfPhase:
 
     @property
     def ratio(self) -> float:
-        """Return the time now, divided by the recorded time."""
+        """Time now, divided by the recorded time."""
         return self.now.wall_s / self.recorded.wall_s if self.recorded.wall_s > 0 else 1.0
 
     @property
     def alike(self) -> bool:
-        """Return whether both are in the same regime."""
+        """Whether both are in the same regime."""
         return self.now.regime == self.recorded.regime
 
 
@@ -43,7 +43,7 @@ class Sums:
 
     @property
     def tokens_per_s(self) -> float:
-        """Return the tokens per second; 0 for none."""
+        """Tokens per second; 0 for none."""
         return self.tokens / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -61,33 +61,33 @@ class PerfReport:
     settings: list[tuple[str, object, object]]
     """Name, recorded value and value now of each setting that differs."""
     predicted: bool = False
-    """The cost model answered; nothing was run."""
+    """Whether the phases were predicted by the cost model; nothing was run."""
     phases: list[PerfPhase] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def wait_s(self) -> float:
-        """Return the seconds spent in tools."""
+        """Seconds spent in tools."""
         return sum(phase.wait_s for phase in self.phases)
 
     @property
     def recorded(self) -> list[PhaseEvent]:
-        """Return the recorded phases."""
+        """Recorded phases."""
         return [phase.recorded for phase in self.phases]
 
     @property
     def now(self) -> list[PhaseEvent]:
-        """Return the phases as they are now."""
+        """Phases as executed or predicted now."""
         return [phase.now for phase in self.phases]
 
     @property
     def regime_changes(self) -> list[PerfPhase]:
-        """Return the phases whose regime has changed."""
+        """Phases whose regime has changed."""
         return [phase for phase in self.phases if not phase.alike]
 
     @property
     def alike(self) -> float:
-        """Return the share of phases in the recorded regime, 0 to 1."""
+        """Share of phases in the recorded regime, 0 to 1."""
         return 1 - len(self.regime_changes) / len(self.phases) if self.phases else 1.0
 
     def regimes(self) -> list[tuple[str, Sums, Sums]]:

@@ -69,7 +69,7 @@ class Execution:
     """A session on which a schedule is executed.
 
     Attributes:
-        on_token: called when a token of a decode is there, if set.
+        on_token: called after each token of a decode, if set.
     """
 
     def __init__(self, engine: Engine, run: Trace, header: RunStart, works: list[WorkItem]) -> None:
@@ -104,7 +104,7 @@ class Execution:
             session.prefill(self._ids.wrapped(phase.token_ids))
 
     def stop(self) -> None:
-        """End the running phase, from another thread."""
+        """Stop the running phase; callable from another thread."""
         self._session.stop()
 
     def run(self, work: WorkItem) -> PhaseEvent:

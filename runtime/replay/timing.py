@@ -37,27 +37,27 @@ class Timed:
 
     @property
     def rates(self) -> list[float]:
-        """Return the tokens per second of each repetition."""
+        """Tokens per second of each repetition."""
         return [self.tokens / seconds if seconds > 0 else 0.0 for seconds in self.seconds]
 
     @property
     def median(self) -> float:
-        """Return the median tokens per second."""
+        """Median tokens per second."""
         return statistics.median(self.rates)
 
     @property
     def spread(self) -> float:
-        """Return the standard deviation of the tokens per second; 0 for one repetition."""
+        """Standard deviation of the tokens per second; 0 for one repetition."""
         return statistics.stdev(self.rates) if len(self.rates) > 1 else 0.0
 
     @property
     def regime(self) -> str:
-        """Return the most frequent regime; empty for several phases together."""
+        """Most frequent regime; empty for several phases together."""
         return statistics.mode(p.regime for p in self.observed) if self.observed else ""
 
     @property
     def share(self) -> float | None:
-        """Return the median share of the regime's limit; None for several phases together."""
+        """Median share of the regime's limit; None for several phases together."""
         return statistics.median(p.limit_share for p in self.observed) if self.observed else None
 
 

@@ -51,10 +51,10 @@ class Job:
 
 @dataclass
 class Turns:
-    """Rounds of all agents, concurrent or one after another.
+    """The rounds of all agents, either concurrent or one after another.
 
     Attributes:
-        together: which.
+        together: whether they are concurrent.
         seconds: of each round, from the first agent's beginning to the last one's end.
         jobs: of all rounds.
         forecasts: of the shared passes.
@@ -67,13 +67,13 @@ class Turns:
 
     @property
     def jobs_per_hour(self) -> list[float]:
-        """Return the jobs per hour of each round."""
+        """Jobs per hour of each round."""
         each = len(self.jobs) / len(self.seconds)
         return [3600.0 * each / seconds for seconds in self.seconds]
 
     @property
     def tokens_per_s(self) -> float:
-        """Return the decoded tokens per second of all agents, in the median round."""
+        """Decoded tokens per second of all agents, in the median round."""
         each = sum(job.tokens for job in self.jobs) / len(self.seconds)
         return each / statistics.median(self.seconds)
 
@@ -89,7 +89,7 @@ def measure(engine: Engine, traces: Sequence[Trace], agents: int, repeat: int = 
     A first run does not count.
 
     Returns:
-        One after another, then at once.
+        The serial rounds, then the concurrent ones.
 
     Raises:
         SettingError: the number of agents is not one that can be run.
@@ -132,7 +132,7 @@ def _at_once(together: Turns, agents: Sequence[_Agent]) -> None:
 
 
 class _Agent:
-    """What does the work of the last run of a trace, once."""
+    """An agent that executes the work of a trace's last run, once."""
 
     def __init__(self, engine: Engine, trace: Trace) -> None:
         chosen, header = chosen_run(trace, -1)
@@ -141,13 +141,13 @@ class _Agent:
         self._over = threading.Event()
 
     def stop(self) -> None:
-        """Do no more of it, nor what is being done; from another thread."""
+        """Stop the work, the running phase included; callable from another thread."""
         with held():
             self._over.set()
         self._execution.stop()
 
     def run(self, ready: threading.Barrier | None = None) -> Job:
-        """Do it, from when all others are ready, too."""
+        """Execute the work, once all agents are ready if `ready` is given; return its times."""
         execution, job = self._execution, Job()
         if ready is not None:
             ready.wait()

@@ -32,7 +32,7 @@ class WorkItem:
 
     @property
     def computed(self) -> int:
-        """Return the positions that the phase added to the KV cache."""
+        """Positions that the phase added to the KV cache."""
         return self.recorded.kv_after - self.recorded.kv_before
 
 
@@ -127,7 +127,7 @@ def recorded_prompt(run: Trace, header: RunStart, turn: int = 0) -> TokenLedger:
 
 
 def ledger_of(phases: Iterable[PhaseEvent]) -> TokenLedger:
-    """Return the tokens of a session after these phases; their purposes are the origins."""
+    """Build the token ledger of a session after these phases; their purposes are the origins."""
     ledger = TokenLedger()
     for phase in phases:
         if phase.phase == "prefill":  # one of no tokens takes over those of another session
@@ -142,7 +142,7 @@ def positions(works: Sequence[WorkItem]) -> int:
 
 
 class TokenIds:
-    """Chooses token ids for a schedule on a vocabulary of `n_vocab`.
+    """A source of token IDs for a schedule, on a vocabulary of `n_vocab`.
 
     Those of the trace where it has them, wrapped around where the vocabulary is smaller; else
     made-up ones, always the same.

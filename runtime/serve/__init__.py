@@ -1,9 +1,9 @@
-"""Models behind HTTP, in the wire formats that clients already speak.
+"""An HTTP server for models that speaks the APIs of OpenAI, Anthropic and llama-server.
 
-    bytes → `wire`: what is asked → `requests`: its turn → `models`: events → `wire` → bytes
+    bytes → `wire`: request → `requests`: admission → `models`: events → `wire` → bytes
 
 Each wire format is a translation to `GenerationRequest` and back; it does not know who runs it.
-Passes are shared below, in the engine's scheduler: nothing here knows of them.
+Requests are batched below, in the engine's scheduler: nothing here knows of batches.
 
 Starlette and uvicorn come with the extra `serve`; only what runs a server imports them.
 """

@@ -1,4 +1,4 @@
-"""The settings of a server, with their defaults and what they may be."""
+"""The settings of a server, with their defaults and their validation."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from ...errors import SettingError
 PORT = 11435
 KEEP_ALIVE_S = 30 * 60.0
 TRACES = ("off", "errors", "all")
-"""Which requests leave a trace: none, those that failed by our fault or in a pass, or all."""
+"""Values of `trace`: no request leaves a trace, those that fail by our fault or in a pass, or
+all."""
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one request, and all of them, may ask for."""
+    """Limits on one request, and on all requests together."""
 
     parallel: int = 32
-    """Requests that are worked on at once; further ones wait."""
+    """Requests that run at once; further ones wait."""
     queue: int = 256
-    """Requests that may wait; those after them get 429."""
+    """Requests that may wait; further ones get 429."""
     body: int = 16 << 20
-    """Bytes of a request."""
+    """Bytes of a request body."""
     choices: int = 16
     """Answers to one prompt (``n``)."""
     prompts: int = 64
@@ -40,9 +41,9 @@ class Limits:
     vector_values: int = 8 << 20
     """Numbers in an answer to a request for embeddings."""
     logprobs: int = 20
-    """Likeliest tokens that are returned with each."""
+    """Likeliest tokens that are returned with each token."""
     stops: int = 16
-    """Texts that end an answer."""
+    """Stop strings of a request."""
     schema: int = 256 << 10
     """Characters of all JSON schemas of a request."""
     tools: int = 256
@@ -52,75 +53,76 @@ class Limits:
     responses: int = 1000
     """Responses that are stored for each key, for `previous_response_id`; 0: none."""
     response_bytes: int = 64 << 20
-    """Bytes that these may take."""
+    """Bytes of the stored responses of each key."""
     response_age_s: float = 3600.0
-    """Seconds without a request for it after which one is dropped."""
+    """Seconds after which a stored response without a request for it is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How a server runs.
+    """The configuration of a server.
 
     Raises:
-        SettingError: a setting makes no sense; names it.
+        SettingError: a setting is invalid; names it.
     """
 
     models: Mapping[str, str]
-    """Name of each model, and what `Engine.load` finds it by; the default is loaded at once."""
+    """Name of each model, and its source for `Engine.load`; the default model is loaded at
+    startup."""
     host: str = "127.0.0.1"
     """Address on which it listens."""
     port: int = PORT
     """Port on which it listens; 0 takes a free one."""
     default_model: str | None = None
-    """Answers requests that name none, or an unknown one; None: the first one, and an unknown
-    name is refused where there are several."""
+    """Model for requests that name none or an unknown one; None: the first one, and unknown names
+    are refused if there are several models."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Further names of models and agents."""
     keys: tuple[str, ...] = field(default=(), repr=False)
-    """Any of them opens the server; none: it is open, and must listen on loopback. What is
-    computed with one cannot be observed with another."""
+    """API keys, any of which opens the server; none: it is open, and must listen on loopback. What
+    is computed with one key cannot be observed with another."""
     key_names: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Names of keys; keys of the same name share what they compute."""
+    """Names of keys; keys of the same name share what they compute, such as cached prefixes."""
     operator_keys: tuple[str, ...] = field(default=(), repr=False)
-    """Only these keys open what the server says of all requests; they open the rest too.
-    None: to all who may ask."""
+    """Keys that alone open the endpoints that show all requests; they open the rest, too. Empty:
+    these endpoints need no other key than the rest."""
     public: tuple[str, ...] = field(default=(), repr=False)
-    """System prompts whose computed beginnings all keys share."""
+    """System prompts whose prefixes are computed once and shared by all keys."""
     hosts: tuple[str, ...] = ()
-    """Further names that requests may call this machine by (header ``Host``); a port that is
-    given with one does not count."""
+    """Further host names that requests may use (header ``Host``); a port given with one is
+    ignored."""
     origins: tuple[str, ...] = ()
-    """Web pages that may ask from a browser (header ``Origin``); none by default. Both are kept
-    as browsers write them."""
+    """Web origins that may send requests from a browser (header ``Origin``); none by default. Both
+    are stored as browsers write them."""
     keep_alive_s: float = KEEP_ALIVE_S
     """Seconds without use after which a model is unloaded; inf: never."""
     memory: int | None = None
-    """Bytes that all models together may take; None: what is free at the start."""
+    """Bytes that all models together may take; None: what is free at startup."""
     ping_s: float = 15.0
-    """Silence of a stream after which a comment is sent."""
+    """Seconds of silence after which a stream gets a comment."""
     programs: bool = True
-    """Whether conversations that pause for tools are known when they come back: see
-    `programs.py`. A benchmark turns it off to see what that gives."""
+    """Whether conversations that pause for tools are recognized, and their prefixes kept cached:
+    see `programs.py`. A benchmark turns it off for comparison."""
     pooling: str | None = None
-    """How embeddings are made of states, whatever the models' files say; see `POOLINGS`."""
+    """Pooling of embeddings, whatever the models' files say; see `POOLINGS`."""
     agents: Mapping[str, Path] = field(default_factory=dict)
-    """Folders by the names of the agents that answer about them: see `agent_models`."""
+    """Folders that agents answer questions about, by the agents' names: see `agent_models`."""
     agent_options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `Agent` for all of these: ``harness``, ``grounded``."""
+    """Options of `Agent` for all agents: ``harness``, ``grounded``."""
     trace: str = "errors"
     """Which requests leave a trace: see `TRACES`."""
     otlp: str | None = None
-    """Where an OpenTelemetry collector takes traces; None: none are sent."""
+    """URL of an OpenTelemetry collector for traces; None: none are sent."""
     otlp_metrics: str | None = None
-    """Where one takes metrics; None: none are sent."""
+    """URL of an OpenTelemetry collector for metrics; None: none are sent."""
     otlp_period_s: float = 15.0
-    """Seconds between two times."""
+    """Seconds between two exports of metrics."""
     otlp_content: bool = False
-    """Whether traces include questions and answers."""
+    """Whether spans include questions and answers."""
     trace_folder: Path | None = None
     """Folder of the traces; None: in the user's state folder."""
     trace_bytes: int = 10**9
-    """Bytes that the traces there may take together; the oldest go first."""
+    """Bytes of all traces in that folder; the oldest are deleted first."""
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -178,7 +180,7 @@ class ServerSettings:
 
 
 def hostname(host: str) -> str:
-    """Return a host without its port, as names are compared; empty where it is none."""
+    """Return a host name without its port, in the form for comparisons; empty if invalid."""
     try:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
@@ -197,7 +199,7 @@ def parse_keep_alive(text: str) -> float:
     """Parse a time such as ``30m``, ``2h``, ``90s`` or ``90`` as seconds; ``forever`` and -1: inf.
 
     Raises:
-        SettingError: it is none.
+        SettingError: the text is no duration.
     """
     if text in ("forever", "-1"):
         return math.inf

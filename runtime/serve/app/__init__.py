@@ -1,1 +1,1 @@
-"""The application: its routes, what it says of itself, and its process from start to end."""
+"""The ASGI application: routes, status endpoints, the OpenAPI document, and the process."""

@@ -1,4 +1,4 @@
-"""The server as an ASGI application: its routes, and what lives as long as it does."""
+"""The ASGI application: routes, middleware, error handlers, and the lifespan of the service."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UNSUPPORTED = {
     "unload": "unloading of models by requests",
     "cors-proxy": "proxy",
 }
-"""What is not here, by a word of the path: 501, as of llama-server where a set-up lacks it."""
+"""Features that are not supported, by a word of the path: 501, as from llama-server."""
 ABSENT = {
     "images": "images",
     "moderations": "moderation",
@@ -58,14 +58,14 @@ ABSENT = {
     "lora-adapters": "LoRA adapters",
     "api": "ollama's format",
 }
-"""What clients of others ask for, by a word of the path, and that is not here."""
+"""Features of other servers that are not here, by a word of the path: named in the 404."""
 EXPOSED = ("x-request-id", "request-id", "retry-after", "x-should-retry", "warnings")
-"""Headers of answers that scripts of other pages may read."""
+"""Response headers that scripts of other origins may read (CORS)."""
 LOOK_S = 5.0  # between looks for models that are idle, and for files that changed
 
 
 class Application(Starlette):
-    """Every answer has the identifier of its request, those of failed and refused ones too."""
+    """A Starlette application that puts the request ID into every response, errors included."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request (ASGI)."""
@@ -77,14 +77,14 @@ class Application(Starlette):
 def build_app(
     settings: ServerSettings, load: Load, hopeless: Callable[[BaseException], None] | None = None
 ) -> Starlette:
-    """Build the application; its `state.service` is there while it runs.
+    """Build the application; its `state.service` is set while its lifespan runs.
 
     Args:
         settings, load: see `Models`.
-        hopeless: hears at the start why no model can be loaded, where none can.
+        hopeless: called at startup with the first error, if no model can be loaded.
 
     Raises:
-        SettingError: a setting makes no sense.
+        SettingError: a setting is invalid.
     """
 
     _check(settings)
@@ -128,7 +128,7 @@ def build_app(
 
 
 def _check(settings: ServerSettings) -> None:
-    """Raise `SettingError` for settings of engines and agents that make no sense."""
+    """Raise `SettingError` for an unknown pooling or invalid harness settings of agents."""
     if settings.pooling is not None and settings.pooling not in POOLINGS:
         known = ", ".join(POOLINGS)
         raise SettingError(f"pooling must be one of {known}, not {settings.pooling!r}")
@@ -138,7 +138,7 @@ def _check(settings: ServerSettings) -> None:
 
 
 def _load_first(models: Models, hopeless: Callable[[BaseException], None] | None) -> None:
-    """Load the default model; where it cannot be, see whether another one can."""
+    """Load the default model, or the next one that loads; call `hopeless` if none does."""
     causes: list[BaseException | None] = []
     for name in dict.fromkeys([models.default, *models.names]):
         try:
@@ -188,7 +188,7 @@ async def _http_exception(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _gone(_: Request, __: Exception) -> Response:
-    """Answer a client that has gone before its request was whole: nobody reads this."""
+    """Answer a client that disconnected before its request was complete; nobody reads this."""
     return Response(status_code=400)
 
 

@@ -1,4 +1,4 @@
-"""``GET /openapi.json``: what may be asked, from the same classes that check what is asked."""
+"""``GET /openapi.json``: the OpenAPI document, from the classes that validate request bodies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ERROR = {
 
 
 class DescribedRoute(Route):
-    """A route that knows what it reads: none, or one that is not given, is any object."""
+    """A route with the class of its request body; None: any JSON object."""
 
     def __init__(self, *args: Any, body: type[Body] | None = None, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -52,7 +52,7 @@ async def openapi(request: Request) -> JSONResponse:
 
 
 def describe(routes: list[DescribedRoute], version: str, keyed: AbstractSet[str]) -> dict[str, Any]:
-    """Describe routes in OpenAPI 3.1; `keyed` are the paths that want a key."""
+    """Describe routes in OpenAPI 3.1; `keyed` are the paths that require an API key."""
     bodies = sorted({r.body for r in routes if r.body is not None}, key=lambda one: one.__name__)
     names, schemas = models_json_schema(
         [(one, "validation") for one in bodies], ref_template="#/components/schemas/{model}"

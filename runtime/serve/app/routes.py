@@ -1,4 +1,4 @@
-"""Every path that is answered, its handler, and the body that it reads."""
+"""The routes of the application: paths, handlers, and the classes of request bodies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .status_routes import health, list_models, lora_adapters, metrics, props, p
 from .token_counts import chat_input_tokens, count_tokens, responses_input_tokens
 
 Handler = Callable[..., Awaitable[ModelRequest | Response]]
-"""Takes a request and its body."""
+"""Handles a request with its validated body."""
 _POST: tuple[tuple[str, Handler, type[Body]], ...] = (
     ("/v1/chat/completions /chat/completions", chat_completions, ChatBody),
     ("/v1/completions", completions, CompletionBody),
@@ -77,7 +77,7 @@ _GET: tuple[tuple[str, Callable[[Request], Awaitable[Response]]], ...] = (
 
 
 def _reading(handler: Handler, kind: type[Body]) -> Callable[[Request], Awaitable[Response]]:
-    """Return the endpoint that reads a body and answers what its handler makes of it."""
+    """Return the endpoint that validates a body of class `kind` and passes it to the handler."""
 
     @functools.wraps(handler)
     async def endpoint(request: Request) -> Response:

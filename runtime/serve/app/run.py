@@ -1,4 +1,4 @@
-"""A server from its start to its end."""
+"""The server process: listens, serves, and shuts down on signals."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ EXTRA = ("uvicorn", "starlette", "anyio", "httptools")  # packages of the extra 
 def serve(
     settings: ServerSettings, load: Load, started: Callable[[str], None] | None = None
 ) -> None:
-    """Serve until a signal comes: the first lets requests end, the second ends them.
+    """Serve until a signal: the first lets running requests end, the second cancels them.
 
-    A third one ends the process at once, whatever it waits for.
+    A third one ends the process at once.
 
     Args:
         settings, load: see `Models`.
-        started: hears the address once the port is open.
+        started: called with the URL once the port is open.
 
     Raises:
         SettingError: the extra ``serve`` is not installed.
@@ -51,7 +51,7 @@ def serve(
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            """See `serve`; uvicorn's own would cut answers off in their midst."""
+            """Handle a signal as `serve` describes; uvicorn's own handler would cut off streams."""
             service: Service | None = getattr(app.state, "service", None)
             if service is not None:  # else it has not begun
                 service.running = False
@@ -98,10 +98,10 @@ def serve(
 
 
 def bound_socket(settings: ServerSettings) -> socket.socket:
-    """Return a socket that listens on the address of the settings.
+    """Return a socket that listens on the host and port of the settings.
 
     Raises:
-        EngineError: it cannot be.
+        EngineError: the address cannot be listened on.
     """
     host = settings.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

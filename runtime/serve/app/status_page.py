@@ -1,4 +1,4 @@
-"""``GET /``: a page that shows what the server does, from ``GET /status.json``.
+"""``GET /``: the status page, which shows the data of ``GET /status.json``.
 
 The page itself holds no data and needs no key, since a browser has none to send when it is opened;
 what it shows does, and it asks for one. It refers to nothing outside itself: its policy allows its
@@ -55,7 +55,7 @@ async def status(request: Request) -> JSONResponse:
 
 
 def _unix(record: RequestRecord, moment: float | None = None) -> float:
-    """Return a moment of a request, by default its end, in Unix seconds."""
+    """Convert a time of a record (`perf_counter`), by default its end, to Unix seconds."""
     moment = record.ended if moment is None else moment
     return record.at + (moment or record.arrived) - record.arrived
 

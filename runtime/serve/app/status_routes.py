@@ -1,4 +1,4 @@
-"""What a server says of itself: ``/health``, ``/v1/models``, ``/ps``, ``/props``, ``/slots``."""
+"""Status endpoints: ``/health``, ``/v1/models``, ``/ps``, ``/props``, ``/slots``, ``/metrics``."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def lora_adapters(_: Request) -> JSONResponse:
 
 
 def summary(service: Service) -> dict[str, Any]:
-    """Return what both ``triplepoint ps`` and the status page show."""
+    """Return the server state that ``triplepoint ps`` and the status page share."""
     from .... import __version__
 
     running, waiting = service.load

@@ -1,4 +1,4 @@
-"""How many tokens a conversation has, in each format of conversations."""
+"""Endpoints that count the tokens of a conversation, one for each conversation format."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Requests before their format counts: bounds of connections, who may ask, errors, notes."""
+"""HTTP below the wire formats: connection limits, authentication, errors, notes, request IDs."""

@@ -1,4 +1,4 @@
-"""Errors as clients get them: a status, and an object that says what is wrong and with what."""
+"""Errors as clients get them: an HTTP status, and an error object in the wire format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESPONSES = {
     "reasoning_effort": "reasoning.effort",
     "chat_template_kwargs.reasoning_effort": "reasoning.effort",
 }
-"""How parameters are called there that have another name in the chat format."""
+"""Parameter names in the Responses format, where they differ from the chat format."""
 _MESSAGES = {"response_format": "output_config.format"}
 _ANTHROPIC_PATH = "/v1/messages"
 _ANTHROPIC = {
@@ -45,25 +45,25 @@ class APIError(Exception):
     """A request that is refused or has failed."""
 
     message: str
-    """What is wrong, for a person."""
+    """Message for people."""
     _: KW_ONLY
     status: int = 400
-    """Of the HTTP response."""
+    """Status of the HTTP response."""
     param: str | None = None
-    """The parameter that it is about, as a path such as ``messages[2].content``."""
+    """Parameter at fault, as a path such as ``messages[2].content``."""
     code: str | None = None
-    """A word for programs."""
+    """Machine-readable error code."""
     type: str = "invalid_request_error"
-    """The kind of error, in OpenAI's words."""
+    """Type of the error, in OpenAI's vocabulary."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Of the response."""
+    """Further headers of the HTTP response."""
     overflow: tuple[int, int] | None = None
-    """Tokens of a prompt that is too long, and of the context."""
+    """Tokens of the prompt and of the context, where the prompt is too long."""
     details: Mapping[str, Any] | None = None
-    """What Anthropic's clients look for in the error object."""
+    """Field ``details`` of the error object, in Anthropic's format only."""
 
     def body(self) -> dict[str, Any]:
-        """Return the object that is sent."""
+        """Return the error object in OpenAI's format."""
         error: dict[str, Any] = {
             "message": self.message,
             "type": self.type,
@@ -75,11 +75,11 @@ class APIError(Exception):
         return {"error": error}
 
     def body_at(self, path: str, *, anthropic: bool = False) -> dict[str, Any]:
-        """Return the object in the wire format of a path, with its names of parameters.
+        """Return the error object in the wire format of a path, with its parameter names.
 
         Args:
             path: of the request.
-            anthropic: it is Anthropic's client that asks, whatever the path.
+            anthropic: whether to use Anthropic's format whatever the path.
         """
         error = self.body()["error"]
         if path.startswith(("/v1/responses", "/responses")):
@@ -97,12 +97,12 @@ class APIError(Exception):
         return {"type": "error", "error": error}
 
     def event(self) -> bytes:
-        """Return the object as an event of a stream that has begun already."""
+        """Return the error object as a server-sent event, for a stream that has already begun."""
         return b"data: " + json.dumps(self.body()).encode() + b"\n\n"
 
 
 def by_anthropic(headers: Mapping[str, str]) -> bool:
-    """Return whether Anthropic's client asks: some paths are those of OpenAI's, too."""
+    """Return whether Anthropic's client sent the request: it shares some paths with OpenAI's."""
     return "anthropic-version" in headers
 
 
@@ -112,7 +112,7 @@ def is_anthropic(path: str, headers: Mapping[str, str]) -> bool:
 
 
 def unsupported(param: str, where: str = "by this server") -> APIError:
-    """Return the refusal of a parameter that is not there."""
+    """Return the error for a parameter that is not supported."""
     message = f"Unsupported parameter: '{param}' is not supported {where}."
     return APIError(message, param=param, code="unsupported_parameter")
 
@@ -125,7 +125,7 @@ def busy(
     param: str | None = None,
     code: str = "unavailable",
 ) -> APIError:
-    """Return the refusal of a request that may be sent again later; 429: of one too many."""
+    """Return the error for a request that may be retried after `wait_s`; 429: a rate limit."""
     kind = "server_error"
     if status == 429:
         kind, code = "rate_limit_error", "rate_limit_exceeded"
@@ -137,10 +137,10 @@ def busy(
 def too_long(
     tokens: int, context: int, param: str = "messages", *, minimum: bool = False
 ) -> APIError:
-    """Return the refusal of a prompt that leaves no room for an answer.
+    """Return the error for a prompt that leaves no room for an answer in the context.
 
-    litellm looks for the message's beginning, LangChain for the code, and in the message too: of an
-    error's body openai-python shows no more.
+    litellm matches the beginning of the message, LangChain the code, and in the message too:
+    openai-python shows no more of an error's body.
     """
     return APIError(
         f"This model's maximum context length is {context} tokens. However, your messages resulted "
@@ -154,7 +154,7 @@ def too_long(
 
 
 def as_api_error(error: BaseException, request_id: str = "") -> APIError:
-    """Convert any error to one for clients; an unforeseen one is logged whole, by its request."""
+    """Convert an exception to an `APIError`; an unforeseen one is logged with its traceback."""
     if isinstance(error, APIError):
         return error
     if isinstance(error, ContextOverflowError):

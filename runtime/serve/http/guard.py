@@ -22,14 +22,14 @@ from .responses import error_response
 from .scope import NAMESPACE
 
 OPEN = frozenset({"/health", "/v1/health", "/"})
-"""Paths that need no key: they show only whether the server is up, and what it is."""
+"""Paths that need no API key: they show only whether the server is up, and what it is."""
 
 OPERATOR = frozenset({"/metrics", "/status.json", "/slots"})
-"""Paths that show the requests of all keys; where there are operator keys, only these open them."""
+"""Paths that show the requests of all keys; if there are operator keys, only these open them."""
 
 
 class Guard:
-    """Lets requests through to an application, or refuses them (ASGI)."""
+    """ASGI middleware that checks the API key, ``Host`` and ``Origin`` of each request."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
@@ -54,7 +54,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> str:
-        """Return the namespace of the key of a request, "" without one; raise what refuses it."""
+        """Return the namespace of the request's key, "" without one; raise `APIError` to refuse."""
         headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
         host = headers.get("host", "")
         # Health checks of HTTP/1.0 name no host; browsers, which pages redirect, always do.
@@ -100,7 +100,7 @@ class Guard:
         return self._namespaces[same.index(True)]
 
     def _known(self, host: str) -> bool:
-        """Return whether a name is one of this machine; an address is: it cannot be redirected."""
+        """Return whether a host name is this machine's; an IP address is, too (no DNS)."""
         name = hostname(host)
         if name in self._hosts or name.endswith(".localhost"):
             return True
@@ -121,7 +121,7 @@ def _denied(message: str, code: str) -> APIError:
 
 
 def _unnamed(key: str) -> str:
-    """Return the namespace of a key without a name, from which nobody learns the key."""
+    """Return the namespace of a key without a name, which does not reveal the key."""
     return "#" + hashlib.sha256(b"namespace" + _digest(key)).hexdigest()[:24]
 
 

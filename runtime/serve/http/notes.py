@@ -1,4 +1,4 @@
-"""Notes on what was ignored or read otherwise in a request: its header ``warnings``, in JSON."""
+"""Notes on ignored or reinterpreted parameters of a request: its header ``warnings``, in JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def note(text: str, notes: list[str] | None = None) -> None:
 
     Args:
         text: one sentence.
-        notes: those of the request, in a thread that was not started with its context.
+        notes: list of the request, in a thread that was not started with its context.
     """
     notes = current_notes() if notes is None else notes
     text = text[:MAX_NOTE]
@@ -25,12 +25,12 @@ def note(text: str, notes: list[str] | None = None) -> None:
 
 
 def current_notes() -> list[str]:
-    """Return the notes of the current request, which grow; outside a request an empty list."""
+    """Return the live list of the current request's notes; outside a request, an empty list."""
     return _NOTES.get([])
 
 
 def begin_notes() -> list[str]:
-    """Begin to collect the notes of a request."""
+    """Start an empty list of notes for the current request, and return it."""
     notes: list[str] = []
     _NOTES.set(notes)
     return notes

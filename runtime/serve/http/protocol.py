@@ -1,7 +1,7 @@
-"""HTTP on one connection: a request's head is bounded, and it may not take for ever to arrive.
+"""HTTP on one connection, with limits on the size of a request head and on waiting times.
 
-A parser keeps what has come of a head until it is whole, before anybody was asked for a key; and a
-connection on which nothing comes takes a descriptor that others need.
+A parser buffers a request head until it is complete, before any API key is checked; and an idle
+connection holds a file descriptor that others need.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ_AHEAD = 8  # requests that are read while the answer to one before them is 
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with these bounds."""
+    """uvicorn's protocol with limits on head size, idle time, and number of connections."""
 
     connected = 0  # how many there are, over all
     max_connections = 1 << 30  # of them
@@ -40,7 +40,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _cycles: tuple[RequestResponseCycle, ...] = ()  # requests whose answers are not whole
 
     def connection_made(self, transport: Any) -> None:
-        """Accept a client; where descriptors run out, abort its connection at once."""
+        """Accept a connection; abort it at once if there are too many for the file descriptors."""
         BoundedProtocol.connected += 1
         super().connection_made(transport)
         self._wait(min(FIRST_S, REQUEST_S))
@@ -48,7 +48,7 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell all requests of the connection that their client has gone."""
+        """Mark all unanswered requests of the connection as disconnected."""
         BoundedProtocol.connected -= 1
         self._came()
         if self._reader is not None:
@@ -62,7 +62,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Probe a client that sends no more: it waits for its answers, or has gone."""
+        """Probe a client that closed its sending side: it waits for its answers, or has gone."""
         waiting = self._unanswered
         if not waiting or waiting[-1].more_body or self.transport.is_closing():
             return False  # closes the connection
@@ -71,8 +71,9 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _probe_client(self, seconds: float) -> None:
-        """Send an interim response, which clients of HTTP/1.1 skip: one that has gone resets the
-        connection. HTTP/1.0 has none; in the midst of an answer, the answer itself does that.
+        """Send an interim response, which a live client skips and a closed connection resets.
+
+        HTTP/1.0 has none; while an answer is sent, the answer itself does that.
         """
         waiting = self._unanswered
         if not waiting or waiting[0].disconnected or waiting[0].scope["http_version"] == "1.0":
@@ -82,7 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.loop.call_later(seconds, self._probe_client, min(2 * seconds, PROBE_S[1]))
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes that have come, within the bounds."""
+        """Parse received bytes; refuse a request whose head is too large."""
         if self._first:
             self._first = False
             self._came()
@@ -104,9 +105,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._wait()
 
     def _parse(self, data: bytes) -> None:
-        """Read a request on in HTTP/1.1 where it offers another protocol, as Java's client does.
+        """Parse a request; go on in HTTP/1.1 if it offers another protocol, as Java's client does.
 
-        The parser would take all that follows for that protocol, the request's body too.
+        The parser would take the rest, the request's body too, for data of that protocol.
         """
         while True:
             parser = self.parser
@@ -167,22 +168,22 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """Stop writing to a client that reads too slowly, and time how long it may."""
+        """Pause writing to a client that reads too slowly, and start its timeout."""
         super().pause_writing()
         self._look_for_reader()
 
     def resume_writing(self) -> None:
-        """Write again to a client that has read on."""
+        """Resume writing to a client that has read on, and restart its timeout."""
         super().resume_writing()
         self._look_for_reader()
 
     def on_response_complete(self) -> None:
-        """Time how long the client takes to read the rest of a written answer."""
+        """Start the timeout for the client to read the rest of a complete answer."""
         super().on_response_complete()
         self._look_for_reader()
 
     def end_soon(self) -> None:
-        """Keep the connection no longer than the client reads on; from any thread."""
+        """Abort the connection once its client reads no more of its answers; from any thread."""
 
         def end() -> None:
             self._ends = True
@@ -191,7 +192,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.loop.call_soon_threadsafe(end)
 
     def _look_for_reader(self) -> None:
-        """Check after a while that the client has read some of what is in the buffer now."""
+        """Abort the connection after a timeout unless the client reads some of the write buffer."""
         if self._reader is not None:
             self._reader.cancel()
             self._reader = None
@@ -227,7 +228,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return tuple(cycle for cycle in self._cycles if not cycle.response_complete)
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """End the connection; say why, unless nothing was asked or an answer has begun."""
+        """Close the connection; send the status first if a request came and no answer has begun."""
         if self.transport.is_closing():
             return
         if self._taken and not self._unanswered:
@@ -238,7 +239,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _end_with_connection(cycle: RequestResponseCycle) -> None:
-    """Have an answer of unknown length end where its connection does: HTTP/1.0 knows no chunks."""
+    """End an HTTP/1.0 answer of unknown length with its connection, since it cannot be chunked."""
     send, known = cycle.send, True
 
     async def plain(message: Any) -> None:
@@ -256,7 +257,7 @@ def _end_with_connection(cycle: RequestResponseCycle) -> None:
 
 
 def make_room() -> None:
-    """Let this process open as many files as it may, and have no more connections than that."""
+    """Raise the process's limit of open files, and limit the connections to fit it."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

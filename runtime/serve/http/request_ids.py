@@ -1,4 +1,4 @@
-"""Identifiers of requests: clients and proxies log the same one as this server and its traces.
+"""Request IDs: clients and proxies log the same one as this server and its traces.
 
 OpenAI's clients read it in ``x-request-id``, Anthropic's in ``request-id``.
 """
@@ -20,9 +20,9 @@ _KNOWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:=+/-]{0,127}")  # of a client or a
 
 
 def identified(scope: Scope, send: Send) -> Send:
-    """Give a request its identifier, that of its client if it has one, in its scope.
+    """Set the request ID in the scope: the client's own if it is valid, else a new one.
 
-    Returns a `send` that adds it to the answer, with the notes to the request.
+    Returns a `send` that adds it to the response headers, with the notes on the request.
     """
     headers = Headers(scope=scope)
     given = headers.get("x-request-id", "")
@@ -44,5 +44,5 @@ def identified(scope: Scope, send: Send) -> Send:
 
 
 def in_config(request_id: str) -> dict[str, str]:
-    """Return the entry for a request in the settings of a trace's header."""
+    """Return the config entry of a trace header for a request ID; empty without one."""
     return {"request_id": request_id} if request_id else {}

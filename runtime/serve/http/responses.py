@@ -1,4 +1,4 @@
-"""Responses in JSON: what is JSON already, and errors in the wire format of their request."""
+"""JSON responses: from bytes that are JSON already, and for errors in any wire format."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .scope import BODY, REQUEST_ID
 
 
 class MadeJSON(Response):
-    """JSON that is bytes already."""
+    """A response whose content is JSON bytes already."""
 
     media_type = "application/json"
 
 
 def error_response(error: APIError, scope: Scope) -> JSONResponse:
-    """Return an error as an answer of its own, in the wire format of a request."""
+    """Return the HTTP response for an error, in the wire format of the request."""
     headers = Headers(scope=scope)
     body = error.body_at(scope["path"], anthropic=by_anthropic(headers))
     if body.get("type") == "error":  # Anthropic's form

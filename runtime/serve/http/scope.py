@@ -1,10 +1,10 @@
-"""What the scope of a request (ASGI) holds besides the server's own."""
+"""Keys that this server adds to the ASGI scope of a request."""
 
 from __future__ import annotations
 
 REQUEST_ID = "triplepoint.request_id"
-"""Identifier of the request."""
+"""Request ID."""
 NAMESPACE = "triplepoint.namespace"
-"""Namespace of the key that it came with; see `PrefixCache`."""
+"""Namespace of the request's API key; see `PrefixCache`."""
 BODY = "triplepoint.body"
-"""Bytes of its body, once it was read."""
+"""Bytes of the request body, once it was read."""

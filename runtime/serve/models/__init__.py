@@ -1,1 +1,1 @@
-"""Models that are loaded, the prompts that they are asked, and their answers as events."""
+"""Loaded models, prompts for them, and their answers as events."""

@@ -1,4 +1,4 @@
-"""Events of one answer while its tokens come."""
+"""Streams one answer: converts decoded tokens to events."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class ChoiceStreamer:
-    """Makes events of what a reader gives.
+    """An emitter of the events of one answer, from what its reader parses.
 
     Args:
-        recorder: of probabilities, where they are wanted.
-        pieces: whether to emit calls while they are written.
-        ids: whether texts come with their tokens.
-        timed: whether each piece comes with the number of tokens and the seconds so far.
-        tokenizer: where an answer has the probabilities of the tokens that wrote it alone, and
-            not of what a turn holds besides.
+        recorder: of logprobs, if they are requested.
+        pieces: whether to emit calls while they are decoded.
+        ids: whether texts come with their token IDs.
+        timed: whether each piece comes with the tokens and seconds so far.
+        tokenizer: limits the logprobs of a text to the tokens that wrote it; None: those of
+            thoughts and calls before it are included.
 
     Attributes:
-        calls: how many calls were emitted.
-        count: tokens that have come.
+        calls: number of calls that were emitted.
+        count: number of tokens that were decoded.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ChoiceStreamer:
         self.calls = self.count = 0
 
     def take(self, token: int, pieces: Iterable[tuple[str, str]]) -> None:
-        """Emit what a token completes."""
+        """Emit the events that a decoded token completes."""
         reader = self._reader
         self.count += 1
         if self._ids is not None:
@@ -67,9 +67,9 @@ class ChoiceStreamer:
             self._whole(reader.calls)
 
     def rest(self, calls: Sequence[ToolCall], *, as_text: bool = False) -> None:
-        """Emit what the reader held back, and the calls of the whole answer.
+        """Emit the text that the reader held back, and the calls that were not emitted yet.
 
-        `as_text`: they were read from its text, of which nothing was emitted.
+        `as_text`: the calls were parsed from the answer's text, which is not emitted then.
         """
         self._texts(one for one in self._reader.rest if not (as_text and one[0] == "answer"))
         if self._ids:  # the last ones have no text, such as what ends an answer
@@ -81,7 +81,7 @@ class ChoiceStreamer:
 
     @property
     def seconds(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the streamer was created."""
         return time.perf_counter() - self._since
 
     def _so_far(self) -> tuple[int, float] | None:
@@ -102,7 +102,7 @@ class ChoiceStreamer:
             self._emit(event)
 
     def _parts(self) -> None:
-        """Emit what was read of calls that are being written."""
+        """Emit the new pieces of calls that are still being decoded."""
         for piece in self._reader.call_pieces():
             first = piece.index not in self._began
             own = self._began.setdefault(piece.index, new_call_id())
@@ -113,7 +113,7 @@ class ChoiceStreamer:
             )
 
     def _whole(self, calls: Sequence[ToolCall], *, as_text: bool = False) -> None:
-        """Emit the calls that were not emitted yet."""
+        """Emit the complete calls that were not emitted yet."""
         for index, call in enumerate(calls[self.calls :], self.calls):
             own = self._began.get(index)
             arguments = None if own is None else self._reader.call_arguments(index)
@@ -128,7 +128,7 @@ class ChoiceStreamer:
 
 
 def _that_wrote(text: str, noted: list[TokenLogprob], tokenizer: Tokenizer) -> list[TokenLogprob]:
-    """Select the last tokens that wrote a text; before it a thought or a call may have ended."""
+    """Select the logprobs of the tokens that wrote a text, without a thought or call before it."""
     wanted, written = text.encode(), b""
     for number in reversed(range(len(noted))):
         written = tokenizer.token_bytes(noted[number].token) + written
@@ -139,5 +139,5 @@ def _that_wrote(text: str, noted: list[TokenLogprob], tokenizer: Tokenizer) -> l
 
 
 def new_call_id() -> str:
-    """Make an identifier of a call: nine letters, as Mistral's templates want them."""
+    """Return a random call ID of nine characters, the length that Mistral's templates require."""
     return f"c{secrets.token_hex(4)}"

@@ -1,4 +1,4 @@
-"""A model of the server, whether it is loaded or not: its state, memory and description."""
+"""Entries for the models of a server, loaded or not: state, memory and description."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ SPARE = 1.15  # of a model's file: what it takes in memory, without KV caches
 
 
 def memory_for(state: FileState | None) -> int:
-    """Return the bytes of memory that a model of these files takes."""
+    """Estimate the bytes of memory that a model of these files takes."""
     return int(SPARE * sum(size for _, _, size, _ in state or ()))
 
 
 @dataclass
 class Entry:
-    """A model of the server."""
+    """A model of the server, loaded or not."""
 
     name: str
     source: str
-    """What it is loaded by."""
+    """Path or name that `Engine.load` finds it by."""
     state: State = "unloaded"
-    """After ``failed`` the next request tries again."""
+    """State of the model; after ``failed`` the next request tries to load it again."""
     model: LoadedModel | None = None
     users: int = 0
-    """Requests that prevent it from being unloaded."""
+    """Number of requests that prevent it from being unloaded."""
     used: float = 0.0
-    """When the last one gave it back, by `time.monotonic`."""
+    """When a request last released it, by `time.monotonic`."""
     nbytes: int = 0
     """Bytes of its weights."""
     load_s: float = 0.0
@@ -40,26 +40,26 @@ class Entry:
     error: str = ""
     """Why it could not be loaded."""
     reserved: int = 0
-    """Bytes that it will take, while it is loaded."""
+    """Bytes that are reserved for it while it is being loaded."""
     loads: int = 0
-    """How often loading was tried, to its end."""
+    """Number of attempts to load it that have ended."""
     refused: APIError | None = None
-    """The error of requests for which it could not be loaded."""
+    """Error of the last load, for requests that waited for it."""
     file: FileState | None = None
-    """What was loaded."""
+    """State of the files that it was loaded from."""
     changed: FileState | None = None
-    """What the last look found in its place."""
+    """State of the files when they were last checked for changes."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while it is loaded: requests that want it meanwhile wait for it."""
+    """Held while it is being loaded; other requests for it wait for the lock."""
 
     @property
     def busy(self) -> int:
-        """Requests that have it, or wait for their turn."""
+        """Number of requests that run on it or wait for it."""
         return max(self.users, 0 if self.model is None else self.model.users)
 
     @property
     def takes(self) -> int:
-        """Bytes of memory, and those that are about to be taken."""
+        """Bytes of memory that it takes, those reserved for a load included."""
         return self.reserved + (0 if self.model is None else int(SPARE * self.nbytes))
 
     @property
@@ -78,7 +78,7 @@ class Entry:
         }
 
     def status(self, keep_alive_s: float) -> dict[str, Any]:
-        """Return what ``triplepoint ps`` shows of it."""
+        """Return its row in ``triplepoint ps``."""
         row: dict[str, Any] = {"name": self.name, "state": self.state, "users": self.busy}
         if self.error:
             row["error"] = self.error

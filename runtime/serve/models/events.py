@@ -1,4 +1,4 @@
-"""Events of a request while it runs, of which every wire format makes its answer."""
+"""Events of a running request, from which every wire format builds its response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 
 @dataclass(slots=True)
 class PromptProgress:
-    """The prompt is being read: so many tokens are in the cache, and so many were before."""
+    """Progress of a prefill: tokens of the prompt, cached before, and processed so far."""
 
     tokens: int
     cached: int
@@ -24,33 +24,33 @@ class PromptProgress:
 
 @dataclass(slots=True)
 class PromptRead:
-    """The prompt is in the cache; what follows are answers."""
+    """End of the prefill; answers follow."""
 
     tokens: int
     cached: int
     seconds: float
     notes: tuple[str, ...] = ()
-    """What was changed in it so that it begins as those before; see `programs.normalize`."""
+    """What was replaced in the prompt to keep its prefix the same; see `turns.normalize`."""
     choice: int = 0
-    """The first of its answers."""
+    """Number of the first answer to this prompt."""
 
 
 @dataclass(slots=True)
 class Text:
-    """A piece of an answer."""
+    """A piece of an answer's text."""
 
     choice: int
     text: str
     logprobs: list[TokenLogprob] | None = None
     ids: list[int] | None = None
-    """The tokens since the last one, where they are wanted."""
+    """IDs of the tokens since the last text, if they are requested."""
     so_far: tuple[int, float] | None = None
-    """Tokens of the answer until here, and seconds, where they are wanted."""
+    """Tokens and seconds of the answer so far, if they are requested."""
 
 
 @dataclass(slots=True)
 class Thought:
-    """A piece of what the model thinks."""
+    """A piece of the model's thinking."""
 
     choice: int
     text: str
@@ -59,7 +59,7 @@ class Thought:
 
 @dataclass(slots=True)
 class CallPart:
-    """A piece of the arguments of a call that is being written."""
+    """A piece of the arguments of a call that is being decoded."""
 
     choice: int
     index: int
@@ -72,7 +72,7 @@ class CallPart:
 
 @dataclass(slots=True)
 class Call:
-    """A tool call, whole. `arguments` is JSON."""
+    """A complete tool call; `arguments` is JSON."""
 
     choice: int
     index: int
@@ -82,12 +82,12 @@ class Call:
     streamed: bool = False
     """Whether all of it was sent already, as `CallPart`s."""
     as_text: bool = False
-    """Whether it was read from the text of the answer, which it is all of."""
+    """Whether it was parsed from the text of the answer, and takes the text's place."""
 
 
 @dataclass(slots=True)
 class Done:
-    """An answer has ended."""
+    """End of one answer."""
 
     choice: int
     reason: FinishReason
@@ -95,24 +95,24 @@ class Done:
     reasoning_tokens: int
     seconds: float
     stop: str | None = None
-    """The text that ended it, if one of `stops` did."""
+    """Stop string that ended the answer, if one did."""
 
 
 @dataclass(slots=True)
 class Failed:
-    """The request has failed; nothing follows."""
+    """Failure of the request; no event follows."""
 
     error: APIError
 
 
 @dataclass(slots=True)
 class Closed:
-    """All answers have ended, or the request was cancelled; nothing follows."""
+    """End of the request, complete or cancelled; no event follows."""
 
 
 @dataclass(slots=True)
 class Silence:
-    """Nothing has come for a while."""
+    """A period without events, after which a stream gets a comment."""
 
 
 Event: TypeAlias = (
@@ -131,7 +131,7 @@ Event: TypeAlias = (
 
 @dataclass(slots=True)
 class Answered:
-    """What one answer contains so far."""
+    """The content of one answer so far."""
 
     text: list[str] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -140,7 +140,7 @@ class Answered:
     done: Done | None = None
 
     def add(self, event: Event) -> None:
-        """Add what an event of this answer brings."""
+        """Add the content of an event of this answer."""
         if isinstance(event, Text):
             self.text.append(event.text)
             self.logprobs += event.logprobs or ()
@@ -174,7 +174,7 @@ def timings(read: PromptRead, tokens: int, seconds: float) -> dict[str, Any]:
 
 
 def progress_of(progress: PromptProgress) -> dict[str, Any]:
-    """Return llama-server's ``prompt_progress``."""
+    """Return llama-server's ``prompt_progress`` for a progress event."""
     return {
         "total": progress.tokens,
         "cache": progress.cached,
@@ -184,12 +184,12 @@ def progress_of(progress: PromptProgress) -> dict[str, Any]:
 
 
 def shifted(event: Event, first: int) -> Event:
-    """Return the event with its answer counted from `first`: the request is a part of another."""
+    """Add `first` to the event's answer number, for a request that has several prompts."""
     if not first or isinstance(event, Silence | Failed | Closed):
         return event
     return replace(event, choice=event.choice + first)
 
 
 def whole_of(read: PromptRead) -> PromptProgress:
-    """Return the last progress event of a prompt."""
+    """Return the progress event of a completed prefill."""
     return PromptProgress(read.tokens, read.cached, read.tokens, read.seconds, read.choice)

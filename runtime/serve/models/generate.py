@@ -1,6 +1,6 @@
-"""Runs a request on an engine: reads the prompt, writes the answers, and emits events.
+"""Runs a request on an engine: prefills the prompt, decodes the answers, and emits events.
 
-Every wire format makes a `GenerationRequest`, and makes its answer of the events.
+Every wire format builds a `GenerationRequest`, and its response from the events.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ Emit: TypeAlias = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A prompt, and the answers that are wanted to it."""
+    """A prompt, and the settings of its answers."""
 
     prompt: Prompt
     turn: TurnRequest
-    """How an answer is decoded; `turn_for` adds what the prompt and the model say of it. With a
-    limit of 0 tokens the prompt is read only."""
+    """Settings of the decode; `turn_for` adds those of the prompt and the model. A limit of 0
+    tokens means prefill only."""
     choices: int = 1
     """Number of answers; each has a seed of its own."""
     cached: bool = True
-    """Whether the prompt may be taken from what was computed before."""
+    """Whether the prompt may use the prefix cache."""
     progress: bool = False
-    """Whether events say how far the prompt is read."""
+    """Whether to emit the progress of the prefill."""
     pieces: bool = False
-    """Whether calls are emitted while they are written."""
+    """Whether to emit calls while they are decoded."""
     ids: bool = False
-    """Whether texts come with their tokens."""
+    """Whether texts come with their token IDs."""
     timed: bool = False
-    """Whether each piece comes with the number of tokens and the seconds so far."""
+    """Whether each piece comes with the tokens and seconds so far."""
     by: Work | None = None
-    """What answers in place of the bare model, with the same events."""
+    """Work that replaces prefill and decode and emits the same events, such as an agent's."""
     operation: Literal["chat", "text_completion", "embeddings"] = "chat"
-    """Its name in metrics."""
+    """Operation name in metrics."""
     lengths: tuple[int, ...] = ()
-    """Tokens of each text, where they are read one by one."""
+    """Token count of each text, if texts are prefilled one by one (embeddings)."""
 
     def turn_for(self, engine: Engine, choice: int = 0) -> TurnRequest:
-        """Return the turn of one of the answers."""
+        """Return the settings of one answer, with those of prompt and model filled in."""
         turn, prompt = self.turn, self.prompt
         sampling, limits = turn.sampling.over(engine.sampling), turn.limits
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
@@ -74,52 +74,52 @@ class GenerationRequest:
 
 
 class Stoppable(Protocol):
-    """Something that computes; see `Session`."""
+    """A computation that can be stopped, such as a `Session`."""
 
     def stop(self) -> None:
-        """Stop computing; from any thread."""
+        """Stop computing; callable from any thread."""
 
     def close(self) -> None:
-        """Free everything."""
+        """Free all resources."""
 
 
 S = TypeVar("S", bound=Stoppable)
 
 
 class Pauses:
-    """Hears of tools that run, while the computed prefix waits for them; this one does nothing."""
+    """A listener for tool runs, to keep prefixes cached meanwhile; this one does nothing."""
 
     def paused(self, session: Session) -> None:
-        """Handle the end of an answer that is calls, before its `Done`."""
+        """Handle the end of an answer that ends with tool calls, before its `Done`."""
 
     def tool_began(self, session: Session, name: str) -> None:
-        """Handle the start of a tool during the request."""
+        """Handle the start of a tool that runs within the request."""
 
     def tool_ended(self, session: Session) -> None:
-        """Handle the end of that tool."""
+        """Handle the end of a tool that ran within the request."""
 
 
 class Recorder:
-    """Hears of the phases of a request; this one does nothing."""
+    """A listener for the phases of a request; this one does nothing."""
 
     id: str = ""
     request_id: str = ""
 
     def phase_ended(self, session: Session, choice: int) -> None:
-        """Record the session's last phase, in its thread; see `Session.last_phase`."""
+        """Record the session's last phase, in the session's thread; see `Session.last_phase`."""
 
     def reading(self, computed: int, seconds: float) -> None:
-        """Record how many tokens of the prompt are computed, in seconds since its start."""
+        """Record the prompt tokens that are computed, `seconds` after the start of the prefill."""
 
     def wrote(self, choice: int, tokens: int, seconds: float) -> None:
-        """Record how many tokens an answer has, after so many seconds."""
+        """Record the tokens that an answer has after `seconds` of decode."""
 
 
 class Generation:
-    """One request while it runs, in the thread that calls `run`.
+    """A running request; `run` computes it in the calling thread.
 
     Args:
-        emit: is given the events, from the threads that make them.
+        emit: called with each event, in the threads that make them.
         namespace: within which prefixes are shared; see `PrefixCache`.
     """
 
@@ -155,11 +155,11 @@ class Generation:
 
     @property
     def last_event(self) -> Event:
-        """The last event of a request that was cancelled."""
+        """Final event of a cancelled request: `Closed`, or `Failed` if a reason was given."""
         return Closed() if self._why is None else Failed(self._why)
 
     def run(self, engine: Engine, request: GenerationRequest) -> None:
-        """Read the prompt and write the answers; the last event says how it ended."""
+        """Prefill the prompt and decode the answers; emit `Closed` or `Failed` at the end."""
         try:
             self._run(engine, request)
         except BaseException as error:
@@ -227,7 +227,7 @@ class Generation:
         return session
 
     def _watch_prefill(self, session: Session, ids: Sequence[int], *, emit: bool) -> None:
-        """Record between its passes how far a prompt is read, and emit it where wanted."""
+        """Record the progress of a prefill between its passes; emit it as events if `emit`."""
         began = time.perf_counter()
         cached = 0
         if session.sequence.shares:
@@ -242,20 +242,20 @@ class Generation:
         session.phases.on_progress = progressed
 
     def track(self, one: S) -> S:
-        """Have something stopped with the request, and closed at its end; return it."""
+        """Register a session to be stopped with the request and closed at its end; return it."""
         with self._lock:
             self._sessions.append(one)
         return one
 
     def check(self) -> None:
-        """Raise `PassCancelledError` if the client waits no more."""
+        """Raise `PassCancelledError` if the request was cancelled."""
         if self._cancelled:
             raise PassCancelledError("the client is gone")
 
     def _answer(
         self, engine: Engine, session: Session, request: GenerationRequest, choice: int
     ) -> None:
-        """Write one answer; if no grammar holds it to all of its schema, ask again for a misfit."""
+        """Decode one answer; retry once if it misfits a schema that no grammar enforces in full."""
         again = request.prompt.again
         if again is None:
             self._write(engine, session, request, choice, self.emit)
@@ -282,7 +282,7 @@ class Generation:
     def _write(
         self, engine: Engine, session: Session, request: GenerationRequest, choice: int, emit: Emit
     ) -> TurnResult | None:
-        """Write one answer; return None where none is wanted."""
+        """Decode one answer; return None if the limit is 0 tokens."""
         if request.turn.limits.max_tokens == 0:
             emit(Done(choice, "length", 0, 0, 0.0))
             return None

@@ -1,4 +1,4 @@
-"""Fill-in-the-middle prompts: for the gap between two texts."""
+"""Fill-in-the-middle (FIM) prompts: for the gap between two texts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..http.api_error import APIError
 from .loaded_model import LoadedModel
 
 PROJECT = "myproject"
-"""What llama-server calls every project, before its files."""
+"""llama-server's name of every project, which comes before its files."""
 SNIPPET = "\n\n--- snippet ---\n\n"
-"""What it writes between texts where the model has no token between files."""
+"""llama-server's separator of files, for models without a file token."""
 
 
 class FileText(NamedTuple):
-    """A file of the project, besides the one with the gap."""
+    """A context file of the project, other than the one with the gap."""
 
     filename: str
     text: str
@@ -31,14 +31,14 @@ def filled(
     *,
     param: str = "model",
 ) -> list[int]:
-    """Return the prompt for the gap between two texts, with as much of them as the context holds.
+    """Return the FIM prompt for the gap between two texts, cut to fit the context.
 
-    What is next to the gap stays: of what there is room for, three quarters before it at most, a
-    quarter behind it. Further texts come first, as files of a project, and lose their beginning;
-    None: there is no project, either.
+    The text next to the gap stays: three quarters of the room for the text before it, a quarter
+    for the text behind it, or more where the other one is short. `extra` files come first and lose
+    their beginning; None: without a project header, too.
 
     Raises:
-        APIError: the model has no tokens for it.
+        APIError: the model has no FIM tokens.
     """
     tokenizer, context = model.engine.tokenizer, model.engine.context
     marks = tokenizer.vocabulary.fill
@@ -60,7 +60,7 @@ def filled(
 
 
 def _files(extra: Sequence[FileText], tokenizer: Tokenizer) -> list[int]:
-    """Return further texts as the model knows files, or with a line between them."""
+    """Return the tokens of context files, with the model's file tokens or separator lines."""
     marks, ids = tokenizer.vocabulary.fill, list[int]()
     between = marks.get("file")
     if "repository" in marks:

@@ -1,4 +1,4 @@
-"""A model that is loaded, and the state of the files that it was loaded from."""
+"""A loaded model, and the state of the files that it was loaded from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FileState = tuple[tuple[int, int, int, int], ...]
 
 
 def file_state(source: str) -> FileState | None:
-    """Return what differs once a file of a model is another one; None where there is none."""
+    """Return the state of a model's files, to detect changes; None if they cannot be found."""
     try:
         found = [path.stat() for path in parts_of(resolve_model(source)) if path.exists()]
     except (ModelError, OSError):
@@ -26,28 +26,28 @@ def file_state(source: str) -> FileState | None:
 
 
 class LoadedModel:
-    """A model that is ready to answer."""
+    """A loaded model: its engine, prompts, and fingerprint."""
 
     def __init__(self, name: str, engine: Engine) -> None:
         self.name, self.engine = name, engine
         self.users = 0
-        """Requests that use it now."""
+        """Number of requests that use it now."""
         self.outdated = False
-        """Whether its file has changed, so that another one is loaded in its place."""
+        """Whether its file has changed, so that a new load replaces it."""
         self.closed = False
         info = engine.model
         weights = [file.sampled() for file in info.files]
         what = (__version__, info.name, weights, info.quant, str(engine.target), engine.kv)
         self.fingerprint = f"fp_{hashlib.sha256(repr(what).encode()).hexdigest()[:12]}"
-        """The same as long as model, kernels and program are."""
+        """Hash of model, version, CPU target and KV format, for ``system_fingerprint``."""
         self.prompts = Prompts(engine.tokenizer, engine.context)
 
 
 def read_public(engine: Engine, prefixes: Iterable[list[int]]) -> None:
-    """Compute beginnings of prompts that all callers share, and pin them in the prefix cache.
+    """Prefill the prompt prefixes that all callers share, and pin them in the prefix cache.
 
     Raises:
-        ContextOverflowError: one is longer than the context.
+        ContextOverflowError: a prefix is longer than the context.
     """
     for ids in prefixes:
         session = engine.session()

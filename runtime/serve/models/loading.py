@@ -1,4 +1,4 @@
-"""The models of a server: loaded on request, and unloaded when they were idle for a while."""
+"""The models of a server: loaded on request, and unloaded after an idle time."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from .loaded_model import FileState, LoadedModel, file_state, read_public
 Load = Callable[[str], Engine]
 
 LASTING = (ModelError, SettingError, TargetError, CompileError, TemplateError, ContextOverflowError)
-"""Why a model cannot be loaded, where trying again later is of no use."""
+"""Errors of a load that a later attempt cannot fix."""
 LOOK_AGAIN_S = 0.05  # for the end of those that use what is to be replaced
 
 
 class Watcher:
-    """Hears of the engines of models; this one does nothing."""
+    """A listener for the engines of models; this one does nothing."""
 
     def loaded(self, name: str, engine: Engine) -> None:
-        """Take an engine that is new: it has had no request yet."""
+        """Handle a newly loaded engine, before its first request."""
 
     def closed(self, engine: Engine) -> None:
-        """Drop an engine that has computed for the last time."""
+        """Handle an engine that was closed."""
 
 
 def _not_found(
@@ -53,9 +53,9 @@ def _not_found(
 
 
 class Models:
-    """The models of one server, by name. Safe to use from several threads.
+    """The models of one server, by name; safe to use from several threads.
 
-    `load` loads a model by what `ServerSettings.models` says of it.
+    `load` returns the engine for a source, a value of `ServerSettings.models`.
     """
 
     def __init__(
@@ -75,29 +75,29 @@ class Models:
 
     @property
     def default(self) -> str:
-        """The model that is meant where none is named, which is loaded at the start."""
+        """Name of the model for requests that name none; it is loaded at startup."""
         return self._settings.default_model or next(iter(self._entries))
 
     @property
     def ready(self) -> bool:
-        """Whether nothing is being loaded, and the first model could be loaded once."""
+        """Whether no model is being loaded, and the default model was loaded once."""
         states = [entry.state for entry in self._entries.values()]
         first = self._entries[self.default]
         return "loading" not in states and first.state != "failed" and first.used > 0
 
     @property
     def failure(self) -> str:
-        """Why the first model could not be loaded; empty where it could, or is not tried yet."""
+        """Why the default model could not be loaded; empty if it could, or was not tried yet."""
         first = self._entries[self.default]
         return first.error if first.state == "failed" else ""
 
     def answering(self, name: str | None) -> tuple[str, str, Path | None]:
-        """Resolve a name in a request: who answers, on which model, and an agent's folder.
+        """Resolve a requested name to the answering name, its model, and an agent's folder.
 
-        An unknown name is the default model where that was set or is the only one, with a note.
+        An unknown name becomes the default model if one is set or there is only one, with a note.
 
         Raises:
-            APIError: there is none of that name; it says which there are.
+            APIError: no model or agent has that name; the message lists those available.
         """
         settings, default = self._settings, self.default
         found = settings.aliases.get(name or "", name or default)  # some clients send an empty one
@@ -113,10 +113,10 @@ class Models:
         return found, found, None
 
     def check(self, name: str | None) -> str:
-        """Return the name of the model that a request means.
+        """Resolve a requested name to the name of a model.
 
         Raises:
-            APIError: there is none of that name, or it is an agent's.
+            APIError: no model has that name, or an agent does.
         """
         found, _, folder = self.answering(name)
         if folder is not None:
@@ -125,7 +125,7 @@ class Models:
         return found
 
     def awaited(self, name: str) -> int | None:
-        """Return how often loading a model was tried; None where it is loaded. See `use`."""
+        """Return the number of attempts to load a model; None if it is loaded. See `use`."""
         entry = self._entries[name]
         return None if entry.model is not None else entry.loads
 
@@ -148,12 +148,12 @@ class Models:
 
     @contextlib.contextmanager
     def use(self, name: str | None, awaited: int | None = None) -> Iterator[LoadedModel]:
-        """Give a model, loaded if need be; it stays as long as it is used.
+        """Yield a model, loaded if need be, which is not unloaded while the context is open.
 
         Args:
             name: of the model.
-            awaited: what `awaited` said when the request came: where the model could not be
-                loaded since then, it is not tried again. None: as of now.
+            awaited: what `awaited` returned when the request came: if a load has failed since
+                then, it is not tried again. None: as of now.
 
         Raises:
             APIError: there is no such model, it cannot be loaded, or there is no room for it.
@@ -169,7 +169,7 @@ class Models:
             self._end_outdated(model)
 
     def _taken(self, entry: Entry, awaited: int) -> LoadedModel:
-        """Return the model of an entry, with one more user."""
+        """Return the model of an entry, loaded if need be, with one more user counted."""
         while True:
             with self._lock:
                 if (model := entry.model) is not None:
@@ -182,7 +182,7 @@ class Models:
                     self._fill(entry)
 
     def _fill(self, entry: Entry) -> None:
-        """Load it; its lock is held."""
+        """Load the model of an entry, whose lock is held."""
         if self._closed:
             raise busy("the server is shutting down")
         entry.state, entry.error = "loading", ""
@@ -202,7 +202,7 @@ class Models:
                 entry.loads += 1
 
     def _refusal(self, entry: Entry, error: BaseException) -> APIError:
-        """Return the error of requests that want a model which could not be loaded."""
+        """Record a failed load; return the error for requests that want the model."""
         if isinstance(error, APIError):  # there is no room for it now
             entry.state = "unloaded"
             return error
@@ -217,7 +217,7 @@ class Models:
         return busy(message, wait_s=30, param="model", code="model_not_loaded")
 
     def _read(self, entry: Entry) -> tuple[LoadedModel, FileState | None, float]:
-        """Load the model of an entry; return it, the state of its files and the seconds."""
+        """Load the model of an entry; return it, the state of its files, and the seconds taken."""
         began, file = time.perf_counter(), file_state(entry.source)
         engine = self._load(entry.source)
         self._watcher.loaded(entry.name, engine)
@@ -239,7 +239,7 @@ class Models:
         *,
         replaces: LoadedModel | None = None,
     ) -> bool:
-        """Publish a model, if what it replaces is still there; return whether it was."""
+        """Publish a model, unless `replaces` is no longer the entry's; return whether it was."""
         with self._lock:
             if entry.model is not replaces:
                 entry.reserved = 0
@@ -254,10 +254,10 @@ class Models:
         return True
 
     def reload_changed(self) -> None:
-        """Load the models anew whose files are other ones, and have been for one look already.
+        """Reload the models whose files have changed and were the same in two checks.
 
-        Requests that run end on what was there. Those that wait, and new ones, get what is there
-        now; where there is no room for both, they wait until it is loaded.
+        Running requests end on the old model. Waiting and new ones get the new model; if there is
+        no room for both, they wait until it is loaded.
         """
         for entry in self._entries.values():
             if entry.model is None or entry.file is None:
@@ -299,7 +299,7 @@ class Models:
         self._end_outdated(old)
 
     def _end_outdated(self, model: LoadedModel) -> None:
-        """Close a model that was replaced, once it has no users."""
+        """Close a replaced model, once it has no users."""
         with self._lock:
             if not model.outdated or model.users or model.closed:
                 return
@@ -312,7 +312,7 @@ class Models:
         self._watcher.closed(engine)
 
     def _make_room(self, entry: Entry) -> None:
-        """Unload idle models until this one fits."""
+        """Unload idle models until this one fits into memory."""
         wanted = memory_for(file_state(entry.source))
         while True:
             with self._lock:
@@ -332,7 +332,7 @@ class Models:
             self._let_go(victim)
 
     def let_go_idle(self) -> None:
-        """Unload the models that were not used for `keep_alive_s`."""
+        """Unload the models that were idle for longer than `keep_alive_s`."""
         now = time.monotonic()
         for entry in self._entries.values():
             if entry.model is not None and now - entry.used > self._settings.keep_alive_s:
@@ -348,7 +348,7 @@ class Models:
         gc.collect()  # engine and sessions refer to each other, and the weights are large
 
     def close(self) -> None:
-        """End all engines; requests that still run fail."""
+        """Close all engines; requests that still run fail."""
         self._closed = True
         for entry in self._entries.values():
             with entry.lock:
@@ -358,11 +358,11 @@ class Models:
                     self._close(model.engine)
 
     def loaded(self) -> list[LoadedModel]:
-        """Return the models that are loaded now."""
+        """Return the models that are currently loaded."""
         return [e.model for e in self._entries.values() if e.model is not None]
 
     def describe(self, name: str) -> dict[str, Any]:
-        """Return what ``/v1/models/NAME`` says."""
+        """Return the model object of ``/v1/models/NAME``."""
         found: dict[str, Any] = {
             "id": name,
             "object": "model",
@@ -376,5 +376,5 @@ class Models:
         return found
 
     def status(self) -> list[dict[str, Any]]:
-        """Return what ``triplepoint ps`` shows."""
+        """Return the rows of ``triplepoint ps``, one for each model."""
         return [one.status(self._settings.keep_alive_s) for one in self._entries.values()]

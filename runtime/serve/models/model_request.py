@@ -1,4 +1,4 @@
-"""What a handler makes of a request: work for a model, and the writer of the answer."""
+"""A request to a model: functions that prepare it, and the writer of the response."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ Prepare: TypeAlias = Callable[[LoadedModel], GenerationRequest]
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """Work for a model, and how it is answered; `Answer` runs it."""
+    """A request to a model, and how it is answered; `Answer` runs it."""
 
     model: str
     prepares: Sequence[Prepare]
-    """Make requests to the engine; each runs by itself. Answers are numbered consecutively."""
+    """Functions that build engine requests, each of which runs by itself; answers are numbered
+    consecutively."""
     writer: Writer
     streamed: bool
-    """Whether the answer is sent as it is made."""
+    """Whether the response is streamed."""
     choices: int = 1
-    """Number of answers to each of these."""
+    """Number of answers to each engine request."""
     ping_s: float | None = None
-    """Silence after which a stream gets a comment; None: as the server's settings say."""
+    """Seconds of silence after which a stream gets a comment; None: the server's setting."""

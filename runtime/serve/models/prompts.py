@@ -1,4 +1,4 @@
-"""Conversations of requests as prompts of one model: rendered, tokenized, with their grammars.
+"""Builds the prompts of one model from conversations: rendered, tokenized, with grammars.
 
 A server gets the same tools and schemas again and again, so templates that were probed for them and
 grammars that were compiled are cached.
@@ -35,84 +35,84 @@ _NO_THINKING = ("none", "minimal")
 # Templates know low to high.
 _EFFORTS = {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"}
 _BUDGETS = {"low": 1024, "medium": 4096, "high": 16384}
-"""Tokens of thinking, where the template does not read the effort itself."""
+"""Thinking budget in tokens by effort, for templates that do not read the effort."""
 _SWITCHES_OFF = {"enable_thinking", "thinking", "reasoning_effort"}
 _NAMES = {
     "enable_thinking": {"enable_thinking", "thinking"},
     "preserve_thinking": {"preserve_thinking", *_KEEPS},
 }
-"""What some options may be called in a template; `Chat` gives them that name."""
+"""Names that templates may use for an option; `Chat` maps the option to the template's name."""
 SWITCHES = frozenset({"thinking", "reasoning_effort", *_NAMES, *_KEEPS})
-"""Variables of templates that requests may set."""
+"""Template variables that requests may set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a model is asked, in whatever wire format it came."""
+    """The conversation that a model continues, independent of the wire format."""
 
     messages: Sequence[Message]
-    """In order."""
+    """Messages, in order."""
     tools: Sequence[Mapping[str, Any]] = ()
-    """OpenAI-style schemas."""
+    """OpenAI-style schemas of tools."""
     calls: CallChoice = "auto"
-    """Whether the answer may be, must be or must not be calls."""
+    """Whether the answer may be, must be or must not be tool calls."""
     call_of: Collection[str] = ()
-    """Names of the tools that may be called, where not all may."""
+    """Names of the tools that may be called; empty: all."""
     one_call: bool = False
-    """Whether there may be one call at most."""
+    """Whether at most one tool call is allowed."""
     output: Mapping[str, Any] | str | None = None
     """JSON schema, or GBNF grammar, of the answer."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Variables of the template, of `SWITCHES`."""
+    """Template variables, by the names in `SWITCHES`."""
     effort: str | None = None
-    """How much to think, as OpenAI says it; None leaves it to the template."""
+    """Reasoning effort, in OpenAI's terms; None leaves it to the template."""
     thinking_tokens: int | None = None
-    """Budget of thinking; None leaves it to the effort, -1: none."""
+    """Thinking budget in tokens; None: by the effort, -1: no limit."""
     continues: bool = False
-    """Whether the model continues the last message, where that is the assistant's."""
+    """Whether the model continues the last message, if that is the assistant's."""
     output_param: str = "response_format"
-    """What `output` is called in the request."""
+    """Name of the parameter for `output` in the request, for errors."""
     notes: Sequence[str] = ()
-    """What of the request is ignored."""
+    """Notes on ignored parts of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Tokens to be read, and what comes then."""
+    """A tokenized prompt, and the requirements on its answers."""
 
     ids: list[int]
     borders: Sequence[int] = ()
-    """Numbers of tokens with which other prompts are likely to begin."""
+    """Lengths of the prefixes that other prompts are likely to share."""
     required: Requirement | None = None
-    """What answers have to be; None: every text may come."""
+    """Requirement that answers must meet; None: any text."""
     opened: bool = False
-    """Whether it ends in the model's thinking."""
+    """Whether it ends within the model's thinking."""
     prefill: Sequence[int] = ()
-    """First tokens of the answer, if it was begun: the last ones of the prompt."""
+    """Prefilled first tokens of the answer, which are the last ones of the prompt."""
     notes: tuple[str, ...] = ()
-    """What was normalized; see `programs.py`."""
+    """What was normalized; see `turns.normalize`."""
     conversation: Conversation | None = None
-    """What it was made of, where that was a conversation."""
+    """Conversation that it was rendered from, if any."""
     param: str = "messages"
-    """What it is called in the request."""
+    """Name of the parameter for the prompt in the request, for errors."""
     again: Callable[[str, str], Prompt] | None = None
-    """The prompt that asks once more, of an answer and what is wrong with it; None where answers
-    fit in any case."""
+    """Builds the retry prompt from an answer and the reason why it misfits; None: answers always
+    fit."""
     thinking_tokens: int | None = None
-    """Budget of thinking; None: none."""
+    """Thinking budget in tokens; None: no limit."""
 
     @property
     def is_turn(self) -> bool:
-        """Whether the model's turn comes, and not a text that is completed."""
+        """Whether the answer is a turn of a conversation, not the completion of a text."""
         return self.required is not None and bool(self.required.format)
 
 
 class Prompts:
-    """Makes the prompts of one model. Safe to use from several threads.
+    """A builder of prompts for one model; safe to use from several threads.
 
     Args:
         tokenizer: of the model.
-        context: tokens that a prompt may have; what cannot fit is refused before it is read.
+        context: maximum tokens of a prompt; a longer text is refused before it is tokenized.
     """
 
     def __init__(self, tokenizer: Tokenizer, context: int | None = None) -> None:
@@ -121,30 +121,30 @@ class Prompts:
 
     @functools.cached_property
     def _longest(self) -> int:
-        """Bytes of the longest token."""
+        """Length of the longest token in bytes."""
         one = self.tokenizer
         return max(len(one.token_bytes(token)) for token in range(one.n_vocab))
 
     def _check_length(self, characters: int) -> None:
-        """Refuse a text that has too many tokens even if all of them are the longest one."""
+        """Refuse a text that exceeds the context even if every token were the longest one."""
         if self._context is None or characters <= 8 * self._context:
             return
         if (tokens := characters // self._longest) > self._context:
             raise too_long(tokens, self._context, minimum=True)
 
     def render(self, conversation: Conversation) -> str:
-        """Return the text that the template makes of a conversation."""
+        """Render the conversation with the model's chat template, an assistant prefill included."""
         chat = self._chat(conversation)
         segments, begun, *_ = _opened(conversation, chat)
         text = "".join(segment.text for segment in segments)
         return text + "".join([] if begun is None else _prefill_pieces(begun, chat, segments))
 
     def prompt(self, conversation: Conversation) -> Prompt:
-        """Return the conversation as tokens.
+        """Tokenize the conversation, and check the requirement on its answers.
 
         Raises:
-            APIError: an option is not there in this model's template, or no grammar can be made
-                of a schema.
+            APIError: this model's template lacks an option, or no grammar can be built from a
+                schema.
             TemplateError: the template refuses the conversation.
         """
         chat = self._chat(conversation)
@@ -207,7 +207,7 @@ class Prompts:
         )
 
     def _thinking_tokens(self, conversation: Conversation, chat: Chat) -> int | None:
-        """Return the budget of thinking; None: there is none, or the template sees to it."""
+        """Return the thinking budget; None: no limit, or the template handles the effort itself."""
         budget, effort = conversation.thinking_tokens, conversation.effort
         if budget is None and "reasoning_effort" not in chat.variables:
             off = effort in _NO_THINKING and not self.reads("enable_thinking")
@@ -215,7 +215,7 @@ class Prompts:
         return None if budget == -1 or not mentions_thinking(chat.source) else budget
 
     def _again(self, conversation: Conversation, text: str, problem: str) -> Prompt:
-        """Return the prompt that asks once more, where an answer does not fit its schema."""
+        """Return the retry prompt for an answer that does not fit its schema."""
         ask = Message("user", MISFIT.format(problem=problem))
         messages = [*conversation.messages, Message("assistant", text, text=text), ask]
         return self.prompt(replace(conversation, messages=messages))
@@ -223,7 +223,7 @@ class Prompts:
     def continuation(
         self, ids: list[int], output: Mapping[str, Any] | str | None, param: str
     ) -> Prompt:
-        """Return a prompt that a text continues, which may have to fit a JSON schema, or GBNF.
+        """Return a prompt to be completed by text, which may have to fit a JSON schema or GBNF.
 
         Raises:
             APIError: no grammar can be made of it.
@@ -235,7 +235,7 @@ class Prompts:
         return Prompt(ids, required=required, param=param)
 
     def beginning(self, system: str) -> list[int]:
-        """Return the tokens with which every conversation with this system prompt begins."""
+        """Return the token prefix that all conversations with this system prompt share."""
         prompt = self.prompt(Conversation([Message("system", system), Message("user", "?")]))
         return prompt.ids[: prompt.borders[0]]
 
@@ -269,7 +269,7 @@ class Prompts:
         )
 
     def _required(self, conversation: Conversation, chat: Chat) -> Requirement:
-        """Return the requirement that an answer must meet.
+        """Return the requirement that an answer must meet, after checking its grammar.
 
         Raises:
             APIError: no grammar can be made of it; names the parameter.
@@ -288,7 +288,7 @@ class Prompts:
 
 @contextlib.contextmanager
 def _named(param: str) -> Iterator[None]:
-    """Refuse a schema of the answer by the name that it has in the request."""
+    """Convert a `GrammarError` to an `APIError` that names the schema's parameter."""
     try:
         yield
     except GrammarError as error:
@@ -301,7 +301,7 @@ def _named(param: str) -> Iterator[None]:
 def _opened(
     conversation: Conversation, chat: Chat
 ) -> tuple[list[Segment], Message | None, Sequence[Message], tuple[str, ...]]:
-    """Return the rendered conversation, the prefill of the assistant, all messages, and notes.
+    """Render the conversation; return segments, assistant prefill, all messages, and notes.
 
     Raises:
         TemplateError: the template refuses it, or leaves something out, also with its messages put
@@ -335,7 +335,7 @@ def _begun(
 
 
 def _prefill_pieces(last: Message, chat: Chat, segments: Sequence[Segment]) -> list[str]:
-    """Return the texts of the assistant's prefill, after what the template opens its turn with."""
+    """Return the texts of an assistant prefill that follow the template's generation prompt."""
     text = last.text or last.content or ""
     if not chat.opens_thinking(segments):
         return [text]
@@ -345,15 +345,15 @@ def _prefill_pieces(last: Message, chat: Chat, segments: Sequence[Segment]) -> l
 
 
 def _effort(effort: str, known: frozenset[str], thinks: bool) -> dict[str, Any]:
-    """Return the options that say to the template how much to think.
+    """Return the template options for a reasoning effort.
 
     Args:
-        effort: as OpenAI says it.
+        effort: in OpenAI's terms.
         known: names that the template reads.
         thinks: whether it shows thoughts.
 
     Raises:
-        APIError: the template has none.
+        APIError: the template has no such option.
     """
     off, switch = effort in _NO_THINKING, bool({"enable_thinking", "thinking"} & known)
     if "reasoning_effort" in known and not (off and switch):

@@ -1,7 +1,7 @@
-"""Conversations that come in blocks or items, as messages that every template takes.
+"""Builds conversations that all chat templates accept, from blocks or items.
 
-Templates are of chats: one system message, then user and assistant in turn. Clients of agents send
-more: several system messages, some of them in the midst of a conversation, two messages of the user
+Templates expect one system message, then user and assistant in turn. Agents' clients send more:
+several system messages, some of them in the midst of a conversation, two messages of the user
 after another, one turn of the assistant as many items.
 """
 
@@ -18,9 +18,9 @@ from ...conversation.formats.toolcalls import ToolCall
 
 
 class CallIds:
-    """Gives the calls of a conversation identifiers by their position.
+    """Deterministic IDs for the calls of a conversation, by their position.
 
-    So what clients, or we, chose at random is no part of a prompt that begins as the one before.
+    Random IDs, of clients or of ours, would change prompts that could share a cached prefix.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class CallIds:
         self._turns = self._calls = 0
 
     def call(self, call_id: str, name: str, arguments: dict[str, Any]) -> ToolCall:
-        """Return a call of the assistant's turn."""
+        """Return a call of the assistant's turn, with the next ID."""
         own = f"c{self._turns % 10**4:04}{self._calls % 10**4:04}"
         self._calls += 1
         self._known[call_id] = (name, own)
@@ -40,12 +40,12 @@ class CallIds:
         self._calls = 0
 
     def of_result(self, call_id: str, name: str = "") -> tuple[str, str]:
-        """Return name and identifier of the call of a result; as given where there is none."""
+        """Return name and ID of the call that a result belongs to; those given if it is unknown."""
         return self._known.get(call_id, (name, call_id))
 
 
 class Turns:
-    """Puts a conversation together, from its beginning on."""
+    """A builder of a conversation, from its first message on."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -56,7 +56,7 @@ class Turns:
         self._speaks = False
 
     def system(self, text: str) -> None:
-        """Add instructions: to one message at the beginning; later ones to what the user says."""
+        """Add instructions: to the leading system message, or later ones to a user message."""
         if not text:
             return
         self.close()
@@ -67,7 +67,7 @@ class Turns:
             self.user(f"<system-reminder>\n{text}\n</system-reminder>")
 
     def user(self, text: str) -> None:
-        """Add a text of the user; consecutive ones are one message."""
+        """Add a user text; consecutive ones become one message."""
         self.close()
         if self.messages and self.messages[-1].role == "user":
             text = f"{self.messages.pop().content}\n\n{text}"
@@ -84,17 +84,17 @@ class Turns:
         self._thoughts.append(text)
 
     def called(self, call_id: str, name: str, arguments: dict[str, Any]) -> None:
-        """Add a call to the assistant's turn."""
+        """Add a tool call to the assistant's turn."""
         self._speaks = True
         self._calls.append(self._ids.call(call_id, name, arguments))
 
     def result(self, call_id: str, text: str) -> None:
-        """Add the result of a call."""
+        """Add the result of a tool call."""
         self.close()
         self.messages.append(Message("tool", text, *self._ids.of_result(call_id)))
 
     def close(self) -> None:
-        """End the assistant's turn, if it is one."""
+        """End the assistant's turn and append its message, if there is one."""
         if not self._speaks:
             return
         text = "\n\n".join(filter(None, self._texts))
@@ -106,10 +106,9 @@ class Turns:
 
 
 def in_turns(messages: Iterable[Message]) -> list[Message]:
-    """Return the conversation as strict templates want it.
+    """Merge messages for strict templates: one leading system message, no consecutive users.
 
-    It has one system message at the beginning, later ones in what the user says, and one message
-    of the user's at a time.
+    Later system messages become part of user messages.
     """
     turns = Turns()
     for message in messages:
@@ -123,7 +122,7 @@ def in_turns(messages: Iterable[Message]) -> list[Message]:
 
 
 def in_call_order(messages: Iterable[Message]) -> list[Message]:
-    """Return the conversation with the results of calls in the order of the calls.
+    """Sort the results of parallel tool calls in the order of the calls.
 
     Clients that run tools at once may send results as they come, each with the identifier of its
     call. Most templates write none, so a model takes the first result for that of the first call.
@@ -144,9 +143,9 @@ _BUILD = re.compile(r"\b(cc_version=\d+\.\d+\.\d+)\.[0-9A-Za-z]+")
 
 
 def normalize(messages: Sequence[Message]) -> tuple[list[Message], tuple[str, ...]]:
-    """Replace what clients change in system prompts from request to request by constants.
+    """Replace values that change with each request in system prompts by constants.
 
-    So the beginnings of prompts stay the same. Returns the messages, and what was replaced.
+    So prompts keep a prefix that is cached. Returns the messages, and what was replaced.
     """
     made: list[Message] = []
     notes: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""Writers: each makes the answer to one request, in one wire format, from its events."""
+"""The protocol of writers, which build responses in one wire format from events."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PING = b": ping\n\n"  # a comment in a stream that is silent
 
 
 class Writer(Protocol):
-    """Writes the answer to one request: `stream` and `end`, or `add` and then `whole`."""
+    """A writer of the response to one request: `stream` and `end`, or `add` and then `whole`."""
 
     last: ClassVar[bytes] = b""
-    """What ends every stream."""
+    """Bytes that end every stream."""
 
     _loaded: LoadedModel | None = None
 
@@ -30,19 +30,19 @@ class Writer(Protocol):
         return self._loaded.engine.tokenizer
 
     def stream(self, event: Event) -> bytes:
-        """Return the events of a stream that one of ours becomes; empty: none."""
+        """Return the stream's bytes for an event; empty: none."""
         ...
 
     def end(self) -> bytes:
-        """Return what ends the stream, when all went well."""
+        """Return the bytes that end a successful stream."""
         return self.last
 
     def failed(self, error: APIError) -> bytes:
-        """Return what ends a stream that fails after it has begun."""
+        """Return the bytes that end a stream which fails after it has begun."""
         return error.event() + self.last
 
     def silent(self) -> bytes:
-        """Return what keeps a silent stream alive.
+        """Return the bytes that keep a silent stream alive.
 
         Proxies are content with a comment. Clients that measure the silence want an event, where
         the format has one.
@@ -50,8 +50,8 @@ class Writer(Protocol):
         return PING
 
     def add(self, event: Event) -> None:
-        """Take an event into the answer that `whole` gives."""
+        """Add an event to the response that `whole` returns."""
 
     def whole(self) -> dict[str, Any] | list[dict[str, Any]] | bytes:
-        """Return the answer that is not streamed; bytes are JSON already."""
+        """Return the complete response, without streaming; bytes are JSON already."""
         ...

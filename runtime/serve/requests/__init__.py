@@ -1,1 +1,1 @@
-"""Requests from arrival to end: whose turn it is, what runs, and what is known of it afterwards."""
+"""Requests from arrival to end: admission, execution, metrics and traces."""

@@ -1,12 +1,12 @@
 """Admission control: fair queueing by key, and prediction of TTFT.
 
-Requests that find no place wait in line. Of the keys that wait, those that were given least go
-first; a conversation that comes back from its tools goes before new ones, but overtakes none more
-than `OVERTAKES` times, and no key gets more than `LEAD_S` seconds of work ahead of another one that
-waits. Work is counted in seconds that the latency model expects of it.
+Requests that exceed the slots wait in a queue. Of the keys that wait, those that were served least
+go first; a conversation that comes back from its tools goes before new ones, but overtakes none
+more than `OVERTAKES` times, and no key gets more than `LEAD_S` seconds of work ahead of another one
+that waits. Work is counted in seconds that the latency model predicts.
 
-The same model says when a request will have its first token: a client that needs it sooner is
-refused at once, with the time to come back.
+The same model predicts the first token of a request: one with an earlier deadline is refused at
+once, with the time to come back.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ class Caller:
     """The sender of a request."""
 
     namespace: str = ""
-    """Namespace of its key; see `PrefixCache`. "": the server has no keys."""
+    """Namespace of its API key; see `PrefixCache`. Empty: the server has no keys."""
     session: str | None = None
-    """The session that an agent names."""
+    """Session ID from an agent's headers."""
     deadline_s: float | None = None
-    """Seconds from the arrival until the first token has to be there; None: no limit."""
+    """Deadline of the first token in seconds from the arrival; None: no deadline."""
     parent: tuple[str, str] | None = None
-    """Trace and span of the client that the request is part of."""
+    """Trace and span ID of the client's ``traceparent``."""
     request_id: str = ""
-    """Identifier of the request in HTTP."""
+    """Request ID in HTTP."""
 
     @classmethod
     def of(cls, headers: Mapping[str, str], namespace: str, request_id: str = "") -> Caller:
         """Read the caller from a request's headers.
 
         Raises:
-            APIError: the deadline is none.
+            APIError: the deadline is not a number of milliseconds.
         """
         deadline = headers.get(DEADLINE_HEADER)
         if deadline is not None and not (
@@ -76,30 +76,30 @@ class QueueSlot:
     """A request in the queue."""
 
     start: Callable[[], None]
-    """Called when its turn has come."""
+    """Starts the request; called once it is admitted."""
     namespace: str = ""
-    """Namespace of its key."""
+    """Namespace of its API key."""
     returning: bool = False
-    """Whether it continues a conversation."""
+    """Whether it continues a paused conversation."""
     prefill_s: float = 0.0
-    """Predicted seconds to read its prompt."""
+    """Predicted seconds of its prefill."""
     token_s: float = 0.0
-    """Predicted seconds for each token."""
+    """Predicted seconds of each decoded token."""
     max_tokens: float | None = None
-    """Tokens of its answers together; None: no limit was given."""
+    """Maximum tokens of all answers together; None: no limit."""
     overtaken: int = 0
-    """How many that came later, and were returning, went before it."""
+    """Number of returning requests that came later and were admitted before it."""
     read: bool = False
-    """Whether its prompt is read."""
+    """Whether its prefill has ended."""
     written: Callable[[], int] = int
-    """Returns the number of tokens so far."""
+    """Returns the number of tokens decoded so far."""
     number: int = 0
     joined: float = field(default_factory=time.perf_counter)
     expected_s: float = 0.0
 
 
 class Line:
-    """Who runs and who waits. Safe to use from several threads.
+    """The admission queue, and the running requests; safe to use from several threads.
 
     Args:
         slots: requests that run at once.
@@ -117,17 +117,17 @@ class Line:
 
     @property
     def load(self) -> tuple[int, int]:
-        """Requests that run, and that wait."""
+        """Numbers of running and of waiting requests."""
         return len(self._running), len(self._waiting)
 
     def join(self, slot: QueueSlot, deadline_s: float | None = None) -> None:
-        """Wait for a turn, which may come at once: `start` is called then.
+        """Queue a request; `start` is called when it is admitted, which may be at once.
 
         Args:
-            deadline_s: from now on, when the first token has to be there.
+            deadline_s: seconds from now until the first token is due.
 
         Raises:
-            APIError: it will not be; says when it could.
+            APIError: the deadline cannot be met; says when it could.
         """
         with self._lock:
             slot.expected_s = self._predict(slot)
@@ -151,7 +151,7 @@ class Line:
         self._fill()
 
     def leave(self, slot: QueueSlot) -> bool:
-        """Remove a request that waits; return whether it did."""
+        """Remove a waiting request; return whether it was waiting."""
         with self._lock:
             if slot not in self._waiting:
                 return False
@@ -159,7 +159,7 @@ class Line:
             return True
 
     def prompt_read(self, slot: QueueSlot) -> None:
-        """Note that the prompt is read: the first token is about to come."""
+        """Record the end of a prefill, and calibrate the prediction on its time."""
         with self._lock:
             slot.read = True
             if slot.expected_s > 0:
@@ -180,7 +180,7 @@ class Line:
         self._fill()
 
     def slot_s(self) -> float:
-        """Predict the seconds until one that runs ends."""
+        """Predict the seconds until a running request ends."""
         with self._lock:
             return self._error * min(map(self._left_s, self._running), default=0.0)
 
@@ -196,7 +196,7 @@ class Line:
             slot.start()
 
     def _next(self) -> QueueSlot:
-        """Choose the next of those that wait."""
+        """Choose the waiting request to admit next."""
         lowest = min(self._served[slot.namespace] for slot in self._waiting)
         there = [p for p in self._waiting if self._served[p.namespace] <= lowest + LEAD_S]
         found = min(
@@ -214,7 +214,7 @@ class Line:
         return found
 
     def _predict(self, slot: QueueSlot) -> float:
-        """Predict the seconds until its first token."""
+        """Predict the seconds until the first token of a request, not yet calibrated."""
         before = [p for p in self._waiting if p.returning or not slot.returning]
         queued = [p.prefill_s for p in (*self._running, *before) if not p.read]
         work = sum(queued) + slot.prefill_s
@@ -229,14 +229,14 @@ class Line:
         return max(work, first + later + slot.prefill_s)
 
     def _left_s(self, slot: QueueSlot) -> float:
-        """Predict the seconds until one ends."""
+        """Predict the seconds of work that a request has left."""
         limit = self._tokens if slot.max_tokens is None else min(slot.max_tokens, self._tokens)
         tokens = max(1.0, limit - slot.written())
         return (0.0 if slot.read else slot.prefill_s) + tokens * slot.token_s
 
 
 def prefill_s(engine: Engine, tokens: int, cached: int) -> float:
-    """Predict the seconds to read the rest of a prompt, on an engine of its own."""
+    """Predict the seconds to prefill the uncached part of a prompt, alone on an engine."""
     tuning = engine.loaded.tuning
     starts = range(max(0, min(cached, tokens - 1)), tokens, max(1, tuning.chunk))
     return math.fsum(tuning.pass_s(min(tuning.chunk, tokens - at), at) for at in starts)

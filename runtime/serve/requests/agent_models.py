@@ -1,4 +1,4 @@
-"""The project's own agent as a model: it reads files of one folder, and answers about them.
+"""Serves an agent as a model: it reads files of one folder, and answers questions about them.
 
 To a chat client it is a model like others. Its steps are streamed as reasoning: what it calls, and
 how much came back. Its tools only read, and only in that folder; a request can give it no others.
@@ -56,19 +56,19 @@ UNSUPPORTED = (
     *("return_progress", "cache_prompt", "timings_per_token", "t_max_predict_ms"),
     *("stop_token_ids", "min_tokens"),
 )
-"""Parameters that an agent does not have."""
+"""Parameters that agents do not support."""
 _NOTES = re.compile(r"\n(?:\n\[[^\]\n]+\] [^\n]*)+\s*\Z")
 
 
 class ChatRequest(Protocol):
-    """The body of a request that a model or an agent may answer."""
+    """The body of a request that a model or an agent can answer."""
 
     model: str | None
     stream: bool
 
     @property
     def fields_set(self) -> set[str]:
-        """Names of the parameters that are given."""
+        """Names of the parameters that the client set."""
         ...
 
     @property
@@ -77,7 +77,7 @@ class ChatRequest(Protocol):
 
     @property
     def max_answer(self) -> int | None:
-        """Tokens of an answer; None: as many as fit."""
+        """Maximum tokens of an answer; None: as many as fit."""
 
     def conversation(self, model: LoadedModel, limits: ServerLimits, /) -> Conversation:
         """Return the conversation that the model continues.
@@ -88,20 +88,20 @@ class ChatRequest(Protocol):
         ...
 
     def sampling(self, tokenizer: Tokenizer, /) -> Sampling:
-        """Return the settings of decodes."""
+        """Return the sampling settings of the request."""
         ...
 
     def request_for(
         self, prompt: Prompt, model: LoadedModel, limits: ServerLimits
     ) -> GenerationRequest:
-        """Return the request to the engine for one prompt."""
+        """Build the engine request for one prompt."""
         ...
 
 
 def chat_request(
     service: Service, body: ChatRequest, writer_for: Callable[[str], Writer]
 ) -> ModelRequest:
-    """Return the request to a model, or to the agent of that name.
+    """Build the request to a model, or to an agent if the name is an agent's.
 
     `writer_for` makes the writer, given the name that clients are shown.
     """
@@ -120,10 +120,10 @@ def chat_request(
 def _agent_request(
     service: Service, model: LoadedModel, folder: Path, body: ChatRequest
 ) -> GenerationRequest:
-    """Return the request to the agent of a folder.
+    """Build the request to the agent of a folder.
 
     Raises:
-        APIError: it has no such parameter, or is asked nothing.
+        APIError: agents lack a parameter, or the last message is no question.
     """
     traces, settings = service.traces, service.settings
     conversation = body.conversation(model, settings.limits)
@@ -190,14 +190,14 @@ def _agent_request(
 
 
 def without_notes(message: Message) -> Message:
-    """Return an earlier answer without its footnotes: the model is to write none itself."""
+    """Return an earlier answer without its footnotes: the model is not to write any itself."""
     if message.role != "assistant":
         return message
     return replace(message, content=_NOTES.sub("", message.content))
 
 
 def _run(agent: Agent, question: str, generation: Generation) -> None:
-    """Run it, and make its events those of a request."""
+    """Run the agent, and emit its events as those of a request."""
     emit, session = generation.emit, agent.session
     read: PromptRead | None = None
     phases: list[PhaseEvent] = []
@@ -237,7 +237,7 @@ def _run(agent: Agent, question: str, generation: Generation) -> None:
 
 
 def _step(event: AgentEvent) -> str:
-    """Return the text of a step that is streamed as reasoning."""
+    """Return the text of an agent event that is streamed as reasoning; empty if there is none."""
     if isinstance(event, ThinkingDelta):
         return event.text
     if isinstance(event, ToolCallStarted):

@@ -1,4 +1,4 @@
-"""Answers to requests, whole or streamed, that stop with their client."""
+"""HTTP responses to model requests, whole or streamed, cancelled when the client disconnects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STREAM_HEADERS = [
 
 
 class Answer(Response):
-    """The answer to a request: its work runs while this is sent, and no longer.
+    """The HTTP response to a model request: its jobs run only while it is being sent.
 
     An error before the first event is plain HTTP. A stream that is silent gets comments.
     """
@@ -49,7 +49,7 @@ class Answer(Response):
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run it (ASGI)."""
+        """Run the jobs, and send the response (ASGI)."""
         try:
             namespace, own = scope.get(NAMESPACE, ""), scope.get(REQUEST_ID, "")
             caller = Caller.of(Headers(scope=scope), namespace, own)
@@ -73,7 +73,7 @@ class Answer(Response):
                 await _send(send, self._writer.failed(error), more=False)
 
     def _prepared(self, prepare: Prepare) -> Prepare:
-        """Return the same work, which gives its model to the writer, too."""
+        """Return a wrapper of `prepare` that also gives the model to the writer."""
 
         def work(model: LoadedModel) -> GenerationRequest:
             self._writer.of(model)
@@ -83,11 +83,11 @@ class Answer(Response):
 
     @property
     def _closed(self) -> bool:
-        """Whether the last event of every job has come."""
+        """Whether all jobs have ended."""
         return self._ended == len(self._jobs)
 
     def _count_end(self) -> bool:
-        """Count a job that has ended; return whether the client has gone."""
+        """Count an ended job; return whether the client has disconnected."""
         self._ended += 1
         return any(job.record.cancelled for job in self._jobs)
 
@@ -144,9 +144,9 @@ class Answer(Response):
 
 
 class _Silence:
-    """Puts `Silence` into a channel where nothing was sent for some time.
+    """A timer that puts `Silence` into a channel when nothing was sent for some time.
 
-    One timer runs at a time: to set a new one for each token would cost more than to look again.
+    A new timer for each token would cost more than one that checks again when it fires.
     """
 
     def __init__(self, channel: Channel[Event], after_s: float) -> None:
@@ -157,11 +157,11 @@ class _Silence:
         self._wait(after_s)
 
     def broken(self) -> None:
-        """Restart the silence: something is sent."""
+        """Restart the silence, since something was sent."""
         self._since = self._loop.time()
 
     def end(self) -> None:
-        """Look no more."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -178,7 +178,7 @@ class _Silence:
 
 
 async def note_refusal(service: Service, scope: Scope, error: APIError) -> None:
-    """Leave a trace of a request that is refused for what it asks."""
+    """Write a trace of a request that was refused as invalid (400 or 404)."""
     if error.status in (400, 404) and service.traces.which != "off" and (body := scope.get(BODY)):
         own = scope.get(REQUEST_ID, "")
         await anyio.to_thread.run_sync(service.traces.refused, scope["path"], body, error, own)
@@ -190,7 +190,7 @@ async def _send(send: Send, data: bytes, *, more: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def _watched(receive: Receive, jobs: Sequence[Job]) -> AsyncIterator[None]:
-    """End jobs when their client has gone."""
+    """Cancel the jobs when their client disconnects."""
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":

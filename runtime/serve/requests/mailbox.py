@@ -1,4 +1,4 @@
-"""From the threads of many requests into one event loop, with few wake-ups.
+"""Passes events from the threads of many requests to one event loop, with few wake-ups.
 
 A pass of the engine gives tokens to many requests at once, and to wake the loop costs more than to
 hand over a token. So whatever arrives until the loop looks is one wake-up, and each request takes
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Mailbox:
-    """What threads post for one event loop. Made in it."""
+    """A queue from threads to the channels of one event loop, in which it must be created."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -25,7 +25,7 @@ class Mailbox:
         self._woken = False
 
     def post(self, channel: Channel[T], item: T) -> None:
-        """Give a channel an item, from any thread; where the loop has ended, it is lost."""
+        """Queue an item for a channel, from any thread; it is dropped if the loop has ended."""
         with self._lock:
             if not channel.posted:
                 self._filled.append(channel)
@@ -49,7 +49,7 @@ class Mailbox:
 
 
 class Channel(Generic[T]):
-    """What arrives for one request; read by one task of the loop."""
+    """A queue of the events of one request, read by one task of the loop."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
@@ -62,13 +62,13 @@ class Channel(Generic[T]):
         self._mailbox.post(self, item)
 
     def put(self, items: Iterable[T]) -> None:
-        """Add items, in the loop."""
+        """Add items, from within the loop."""
         self._items += items
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def take(self) -> list[T]:
-        """Wait until there is something; return all that has come since the last time."""
+        """Wait for items; return all that arrived since the last call."""
         while not self._items:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter

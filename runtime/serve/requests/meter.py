@@ -1,4 +1,4 @@
-"""Tokens a second over the last seconds, as the status page shows them."""
+"""Throughput in tokens per second over the last seconds, for the status page."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ RATE_S = 10.0  # over which rates are given
 
 
 class Meter:
-    """Counts tokens as they come. Safe to use from several threads."""
+    """A sliding-window counter of tokens; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._spans: deque[tuple[float, float, int]] = deque()  # since, until, tokens
 
     def add(self, tokens: int, seconds: float = 0.0) -> None:
-        """Count tokens that have come within so many seconds until now."""
+        """Count tokens that were computed within the last `seconds`."""
         now = time.perf_counter()
         with self._lock:
             self._spans.append((now - seconds, now, tokens))
@@ -25,7 +25,7 @@ class Meter:
                 self._spans.popleft()
 
     def rate(self) -> float:
-        """Return tokens a second, over the last `RATE_S` seconds."""
+        """Return the tokens per second over the last `RATE_S` seconds."""
         begin = time.perf_counter() - RATE_S
         with self._lock:
             spans = list(self._spans)
@@ -38,7 +38,7 @@ class Meter:
 
 
 class Meters:
-    """Of all requests: computed tokens of prompts, and tokens of answers."""
+    """Throughput of all requests: computed prompt tokens, and decoded tokens."""
 
     def __init__(self) -> None:
         self.prompt, self.generation = Meter(), Meter()

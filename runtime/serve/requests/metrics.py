@@ -1,6 +1,6 @@
-"""``GET /metrics``: what a server has done, under the names that dashboards already know.
+"""``GET /metrics``: Prometheus metrics of a server, under names that dashboards already know.
 
-Those of vLLM and llama.cpp mean what they mean there; what they have no name for is called
+Names of vLLM and llama.cpp have the meaning that they have there; what both lack is called
 ``triplepoint_*``: regimes of phases, predicted and observed time, why passes had their sizes.
 """
 
@@ -37,7 +37,7 @@ _HISTOGRAMS = {
     "vllm:request_queue_time_seconds": (_LONG, "Time from arrival until work starts"),
     "triplepoint_shared_pass_prediction_ratio": (_RATIO, "Time of a shared pass / its prediction"),
 }
-"""Of requests, unless they say else: bounds and meaning."""
+"""Histograms, of requests unless they name something else: bounds and help text."""
 _COUNTERS = {
     "vllm:prompt_tokens_total": "Prompt tokens, including those found in the prefix cache",
     "vllm:generation_tokens_total": "Generated tokens",
@@ -91,7 +91,7 @@ _OF_ENGINES = {
         "KV cache bytes read from disk",
     ),
 }
-"""Of engines: where each is, and its meaning; those that end in ``_total`` are counters."""
+"""Metrics of engines: path of the attribute, and help text; ``_total`` marks counters."""
 _DURATION = tuple(0.01 * 2**n for n in range(14))
 _EACH = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 _TOKENS = tuple(float(4**n) for n in range(14))
@@ -104,19 +104,19 @@ OTLP = {
     "triplepoint.request.queue_time": ("s", _DURATION, "Time from arrival until work starts"),
     "triplepoint.phase.duration": ("s", _DURATION, "Time of prefills and decodes by regime"),
 }
-"""Histograms for OpenTelemetry, named as the GenAI conventions do: unit, bounds and meaning."""
+"""Histograms for OpenTelemetry, by the names of the GenAI conventions: unit, bounds, help text."""
 
 
 class Metrics(Watcher):
-    """The numbers of one server. Safe to use from several threads."""
+    """The metrics of one server; safe to use from several threads."""
 
     def __init__(self) -> None:
         self.live: dict[str, RequestRecord] = {}
-        """Requests that have not ended."""
+        """Requests that have not ended, by ID."""
         self.recent: deque[RequestRecord] = deque(maxlen=RECENT)
-        """Those that have, the last ones."""
+        """Requests that ended last."""
         self.meters = Meters()
-        """Count tokens as they come."""
+        """Throughput of all requests."""
         bounds = {name: found[0] for name, found in _HISTOGRAMS.items()}
         self.registry = Registry(bounds | {name: found[1] for name, found in OTLP.items()})
         self._lock = self.registry.lock
@@ -124,30 +124,30 @@ class Metrics(Watcher):
         self._closed: Counter[tuple[str, str]] = Counter()  # of engines, by name and model
 
     def loaded(self, name: str, engine: Engine) -> None:
-        """Count the passes of the engine of a model from now on."""
+        """Register the engine of a model, and count its shared passes from now on."""
         engine.core.runner.shared_observers.append(lambda done: self._shared_pass(name, done))
         with self._lock:
             self._engines.append((name, engine))
 
     def closed(self, engine: Engine) -> None:
-        """Keep the counts of an engine that has computed for the last time."""
+        """Unregister an engine that was closed, and keep its counts."""
         with self._lock:
             (mine,) = [one for one in self._engines if one[1] is engine]
             self._engines.remove(mine)
             self._closed.update(_counters_of(*mine))
 
     def arrived(self, record: RequestRecord) -> None:
-        """Add a request that has arrived."""
+        """Register a request that has arrived."""
         with self._lock:
             self.live[record.id] = record
 
     def refused(self, model: str, status: int) -> None:
-        """Count a request that is refused since too many wait."""
+        """Count a request that is refused because too many wait."""
         with self._lock:
             self._count_failure(model, status)
 
     def ended(self, record: RequestRecord) -> None:
-        """Count a request that has ended; nothing is added to it any more."""
+        """Count a request that has ended, and reduce its record to what is shown."""
         record.ended = time.perf_counter()
         with self._lock:
             if self.live.pop(record.id, None) is not None:
@@ -156,17 +156,17 @@ class Metrics(Watcher):
         record.slim()
 
     def records(self) -> list[RequestRecord]:
-        """Return ended and live requests, by their arrival."""
+        """Return the records of ended and live requests, in the order of arrival."""
         with self._lock:
             return sorted([*self.recent, *self.live.values()], key=lambda one: one.arrived)
 
     def rates(self) -> dict[str, float]:
-        """Return tokens a second, of late: read and not found in caches, and written."""
+        """Return the recent tokens per second: computed tokens of prompts, and of answers."""
         meters = self.meters
         return {"prompt": meters.prompt.rate(), "generation": meters.generation.rate()}
 
     def render(self, models: Models) -> str:
-        """Return all of it in Prometheus' text format."""
+        """Render all metrics in Prometheus' text format."""
         registry, names = self.registry, models.names
         parts: list[str] = []
         with self._lock:
@@ -298,7 +298,7 @@ class Metrics(Watcher):
 
 
 def _value(name: str, engine: Engine) -> float:
-    """Return one of `_OF_ENGINES`."""
+    """Return the value of a metric in `_OF_ENGINES`."""
     memory = engine.loaded.layout.memory
     if where := _OF_ENGINES[name][0]:
         return operator.attrgetter(where)(engine) or 0
@@ -306,13 +306,13 @@ def _value(name: str, engine: Engine) -> float:
 
 
 def _counters_of(model: str, engine: Engine) -> dict[tuple[str, str], int]:
-    """Return the counters of an engine."""
+    """Return the counters of an engine, by name and model."""
     names = [name for name in _OF_ENGINES if name.endswith("_total")]
     return {(name, model): int(_value(name, engine)) for name in names}
 
 
 def _llama_counts(sums: Mapping[str, float], passes: int) -> list[tuple[str, str, str, float]]:
-    """Return llama.cpp's counters: name, kind, text and number."""
+    """Return llama.cpp's metrics: name, kind, help text and value."""
     read = sums["vllm:prompt_tokens_total"] - sums["vllm:prefix_cache_hits_total"]
     written = sums["vllm:generation_tokens_total"]
     reading = sums["triplepoint_prompt_seconds_total"]

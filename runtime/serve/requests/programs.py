@@ -1,9 +1,9 @@
-"""Conversations that pause for their tools and come back: what is kept for them meanwhile.
+"""Conversations that pause for tool calls: their prefixes stay cached until they return.
 
-An agent's conversation is many requests. Between two of them a tool runs, and what was computed
-would be the first that others push out of memory, being the oldest. So it is kept, for about as
-long as that tool has taken so far, and the request that continues it is recognized: by the session
-that agents name in their headers, else by a prompt that begins with the one before.
+An agent's conversation is many requests. Between two of them a tool runs, and the computed prefix
+would be evicted first, being the oldest. So it is kept, for about as long as that tool has taken so
+far, and the request that continues it is recognized: by the session ID in agents' headers, else by
+a prompt that begins with the one before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SESSION_HEADERS = (
     "thread-id",
     "x-session-id",
 )
-"""Of Claude Code, Codex and OpenCode; all that a request has are one identity."""
+"""Session headers of Claude Code, Codex and OpenCode; all that a request has form one ID."""
 TTL_S = 60.0  # of a tool that nothing is known of: 19 of 20 calls take less
 MIN_TTL_S, MAX_TTL_S = 5.0, 300.0
 MARGIN = 2.0  # times what nine of ten pauses took
@@ -39,25 +39,25 @@ Key = tuple[str, str, str | bytes]
 
 
 def session_of(headers: Mapping[str, str]) -> str | None:
-    """Return the session that an agent names in its headers."""
+    """Return the session ID in an agent's headers; None without one."""
     named = [f"{name}={headers[name][:200]}" for name in SESSION_HEADERS if headers.get(name)]
     return " ".join(named) or None
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A conversation whose tools run."""
+    """A conversation that waits for its tools."""
 
     read: list[int]
-    """Its last prompt, with which the next one is likely to begin."""
+    """Tokens of its last prompt, a likely prefix of the next one."""
     tools: tuple[str, ...]
-    """Names of what was called."""
+    """Names of the called tools."""
     since: float
     """When its answer ended, by `time.monotonic`."""
 
 
 class Programs:
-    """The conversations of a server that pause. Safe to use from several threads."""
+    """The paused conversations of a server; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class Programs:
         self._took: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many pause now."""
+        """Return the number of paused conversations."""
         return len(self._pauses)
 
     def knows(self, namespace: str, model: str, session: str | None, ids: list[int]) -> bool:
@@ -88,7 +88,7 @@ class Programs:
 
         Args:
             namespace, model, session, ids: of the request.
-            at: when it came, by `time.monotonic`; None: now. What it waited is no tool's time.
+            at: time of arrival by `time.monotonic`; None: now. Its queueing is no tool's time.
         """
         now = time.monotonic() if at is None else at
         with self._lock:
@@ -111,7 +111,7 @@ class Programs:
         read: list[int],
         tools: Iterable[str],
     ) -> float:
-        """Begin the pause of a conversation that called tools; return the seconds to keep it."""
+        """Record the pause of a conversation for tools; return the seconds to keep its prefix."""
         tools = tuple(dict.fromkeys(tools))
         key = namespace, model, session or _digest(read)
         now = time.monotonic()
@@ -157,7 +157,7 @@ class Programs:
         return found
 
     def _ttl(self, namespace: str, tool: str) -> float:
-        """Return the seconds to keep what waits for a tool; 0 where it usually takes too long."""
+        """Return the seconds to keep a prefix while a tool runs; 0 if it usually takes too long."""
         took = sorted(self._took.get((namespace, tool), ()))
         if len(took) < ENOUGH:
             return TTL_S

@@ -15,23 +15,23 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(slots=True)
 class Histogram:
-    """How often a value was at most each of some bounds."""
+    """A histogram: counts of values between fixed bounds."""
 
     bounds: Sequence[float]
     counts: list[int] = field(init=False)
-    """Values up to each bound that are above the one before it, and those above all."""
+    """Count of the values in each bucket, not cumulative; the last one is above all bounds."""
     sum: float = 0.0
 
     def __post_init__(self) -> None:
         self.counts = [0] * (len(self.bounds) + 1)
 
     def observe(self, value: float) -> None:
-        """Count a value."""
+        """Add a value to its bucket."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
     def samples(self, name: str, labels: Labels) -> Iterator[str]:
-        """Yield its lines."""
+        """Yield the sample lines of the histogram."""
         total = 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             total += count
@@ -41,7 +41,7 @@ class Histogram:
 
 
 class Registry:
-    """All numbers of a server; hold its `lock` to count or to read.
+    """The counters and histograms of a server; hold its `lock` to count or to read.
 
     Args:
         bounds: of each histogram, by name.
@@ -54,34 +54,34 @@ class Registry:
         self._histograms: defaultdict[str, dict[Labels, Histogram]] = defaultdict(dict)
 
     def count(self, name: str, amount: float, labels: Mapping[str, str]) -> None:
-        """Add to a counter."""
+        """Add an amount to a counter."""
         counter = self._counters[name]
         counter[tuple(labels.items())] += amount  # pyright: ignore[reportArgumentType]
 
     def observe(self, name: str, value: float, labels: Mapping[str, str]) -> None:
-        """Count a value in a histogram."""
+        """Add a value to a histogram."""
         found, key = self._histograms[name], tuple(labels.items())
         if key not in found:
             found[key] = Histogram(self._bounds[name])
         found[key].observe(value)
 
     def counter(self, name: str) -> dict[Labels, float]:
-        """Return the values of a counter."""
+        """Return the values of a counter, by labels."""
         return dict(self._counters[name])
 
     def histogram(self, name: str) -> dict[Labels, Histogram]:
-        """Return the histograms of a name."""
+        """Return the histograms of a name, by labels."""
         return self._histograms[name]
 
 
 def sample(name: str, labels: Labels, value: float) -> str:
-    """Return one line."""
+    """Format one sample line."""
     inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
     return f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
 
 
 def family(name: str, kind: str, text: str, lines: Iterable[str]) -> str:
-    """Return all lines of one name."""
+    """Format a metric: its help and type lines, then its samples."""
     return "\n".join((f"# HELP {name} {text}", f"# TYPE {name} {kind}", *lines, ""))
 
 

@@ -1,6 +1,6 @@
-"""What is known of one request: when what happened to it, and the phases of its sessions.
+"""The record of one request: times of its events, and the phases of its sessions.
 
-Metrics, the status page and traces are all made of it.
+Metrics, the status page and traces are all built from it.
 """
 
 from __future__ import annotations
@@ -35,60 +35,60 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordedPhase:
-    """A phase of one of the sessions of a request."""
+    """A recorded phase of one of the sessions of a request."""
 
     choice: int
-    """The answer that it belongs to; the prompt belongs to the first."""
+    """Number of the answer that it belongs to; the prefill belongs to answer 0."""
     event: PhaseEvent
     ended: float
     """When it ended, in Unix seconds."""
     shared: list[tuple[int, SharedPass]]
-    """Passes that it shared, and its index in each."""
+    """Shared passes that computed it, each after the phase's index in the pass."""
 
     def passes(self) -> list[PassEvent]:
-        """Return the events of its shared passes in a trace."""
+        """Return the trace events of its shared passes."""
         return [done.event(index) for index, done in self.shared]
 
 
 @dataclass(eq=False)
 class RequestRecord(Recorder):
-    """Times, phases and outcome of one request. Times are of `time.perf_counter`, but for `at`."""
+    """Times, phases and outcome of one request; times are of `time.perf_counter`, except `at`."""
 
     model: str
-    """The name of its model."""
+    """Name of its model."""
     meters: Meters = field(default_factory=Meters)
-    """Count its tokens as they come, with those of others."""
+    """Throughput of all requests, to which its tokens are added."""
     request_id: str = ""
-    """Of the request in HTTP, of which several records may be."""
+    """Request ID in HTTP, which several records may share."""
     id: str = field(default_factory=new_run_id)
-    """Of the run in its trace."""
+    """Run ID of its trace."""
     at: float = field(default_factory=time.time)
-    """When it arrived, in Unix seconds."""
+    """Arrival in Unix seconds."""
     arrived: float = field(default_factory=time.perf_counter)
     started: float | None = None
-    """When its model began to work on it."""
+    """When the model started to work on it."""
     first: float | None = None
-    """When the first piece of an answer was there."""
+    """When the first piece of an answer was emitted."""
     ended: float | None = None
     gaps: list[float] = field(default_factory=list)
-    """Seconds between further pieces."""
+    """Seconds between consecutive pieces of an answer."""
     read: PromptRead | None = None
-    """What is known of its prompt."""
+    """Event at the end of its prefill."""
     done: list[Done] = field(default_factory=list)
     answers: dict[int, Answered] = field(default_factory=dict)
     phases: list[RecordedPhase] = field(default_factory=list)
-    """In the order in which they ended."""
+    """Phases, in the order in which they ended."""
     spans: list[dict[str, Any]] = field(default_factory=list)
-    """What the status page shows of them, which stays when the record is slim."""
+    """Summaries of the phases for the status page, which `slim` does not drop."""
     request: GenerationRequest | None = None
     context: int = 0
     speculative: dict[str, object] = field(default_factory=dict)
     error: APIError | None = None
     """Why it failed."""
     cancelled: bool = False
-    """Whether its client went before it had ended."""
+    """Whether its client disconnected before it had ended."""
     written: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Tokens of each answer so far, and the seconds that they took."""
+    """Tokens of each answer so far, and their seconds."""
 
     def __post_init__(self) -> None:
         self._computed, self._computed_at = 0, 0.0  # tokens of the prompt, and when
@@ -154,12 +154,12 @@ class RequestRecord(Recorder):
         )
 
     def slim(self) -> None:
-        """Keep no more than what is shown of it: it has ended, and was counted."""
+        """Drop what the status page does not show, once the request has ended and was counted."""
         self.phases, self.gaps, self.answers, self.request = [], [], {}, None
 
     @property
     def state(self) -> str:
-        """``waiting``, ``prefill``, ``decode``, ``done``, ``failed`` or ``cancelled``."""
+        """State: ``waiting``, ``prefill``, ``decode``, ``done``, ``failed`` or ``cancelled``."""
         if self.ended is not None:
             if self.error is not None:
                 return "failed"
@@ -170,5 +170,5 @@ class RequestRecord(Recorder):
 
     @property
     def tokens(self) -> int:
-        """Tokens of its answers so far."""
+        """Number of tokens of its answers so far."""
         return sum(tokens for tokens, _ in list(self.written.values()))

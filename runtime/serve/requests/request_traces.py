@@ -1,7 +1,7 @@
-"""Requests as traces of our schema: each is a run with one question, and replay can verify it.
+"""Traces of requests: each is a run with one question, and replay can verify it.
 
-Its phases hold every token that was read and written, and what held them; so the same tokens have
-to come out of a process of its own. Further answers to one request (`n`) begin with a
+Its phases hold every prefilled and decoded token, and the constraints of the decode; so a replay in
+another process must yield the same tokens. Further answers to one request (`n`) begin with a
 phase that takes the prompt over.
 """
 
@@ -48,12 +48,12 @@ LOOKS = 20  # at the folder, while as much is written as it may hold
 
 
 class RequestTraces:
-    """Keeps traces of requests. Safe to use from several threads.
+    """A writer of request traces; safe to use from several threads.
 
     Args:
         which: ``off``, ``errors`` or ``all``.
-        folder: where; None: in the user's state folder.
-        max_bytes: that they may take together there; the oldest go first.
+        folder: of the traces; None: in the user's state folder.
+        max_bytes: limit of all traces there; the oldest are deleted first.
     """
 
     def __init__(self, which: str, folder: Path | None, max_bytes: int) -> None:
@@ -64,9 +64,9 @@ class RequestTraces:
         self._written = max_bytes  # so that the first one looks
 
     def keep(self, record: RequestRecord, model: LoadedModel) -> None:
-        """Write the trace of a request that has ended, if it is to have one.
+        """Write the trace of a request that has ended, if `which` includes it.
 
-        One that cannot be written is logged: the request itself went well.
+        A trace that cannot be written is only logged.
         """
         if record.request is not None and record.request.by is not None:
             return  # it writes its own
@@ -78,7 +78,7 @@ class RequestTraces:
         self._write(record.id, events_of(record, model))
 
     def refused(self, path: str, body: bytes, error: APIError, request_id: str = "") -> None:
-        """Write the trace of a request that was refused for what it asked: its body, and why."""
+        """Write the trace of a request that was refused as invalid: its body, and the error."""
         if self.which == "off" or not body:
             return
         refusal = {"path": path, "status": error.status, "param": error.param, "code": error.code}
@@ -104,7 +104,7 @@ class RequestTraces:
             log.warning("a request's trace could not be written: %s", error)
 
     def make_room(self, path: Path) -> None:
-        """Delete the oldest traces now and then, as they are written: this one was just now."""
+        """Delete the oldest traces from time to time; `path` is the trace just written."""
         with self._lock:
             self._written += path.stat().st_size
             if self._written * LOOKS < self._max_bytes:
@@ -114,7 +114,7 @@ class RequestTraces:
 
 
 def events_of(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
-    """Yield the events of a trace of a request that has ended."""
+    """Yield the trace events of a request that has ended."""
     answer = record.answers.get(0, Answered())
     text, thinking = "".join(answer.text), "".join(answer.thinking)
     yield _header(record, model)
@@ -169,7 +169,7 @@ def _messages(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
 
 
 def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
-    """Return the header: the engine, the settings, and the contents that recipes name."""
+    """Return the trace header: the engine, the settings, and the contents that recipes name."""
     request, engine = record.request, model.engine
     assert request is not None, "it was prepared before it ran"
     required = request.prompt.required or Requirement()

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Job(Pauses):
-    """One request, from its arrival to its last event: its prompt is made, it waits, it runs."""
+    """A request from its arrival to its last event: prompt, queue, then execution."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Job(Pauses):
         self._came = time.monotonic()
 
     def start(self) -> None:
-        """Start the first stage: make the prompt, or wait for the model."""
+        """Start the first stage: build the prompt, or wait until the model is loaded."""
         service = self._service
         self._awaited = service.models.awaited(self._name)
         if self._awaited is None:
@@ -78,7 +78,7 @@ class Job(Pauses):
             self._submit(service.loaders[self._name], self._load)
 
     def cancel(self, why: APIError | None = None) -> None:
-        """Cancel the request, from any thread. Its last event comes in any case."""
+        """Cancel the request, from any thread; its last event is posted in any case."""
         self._generation.cancel(why)
         if self._future is not None:
             self._future.cancel()
@@ -86,7 +86,7 @@ class Job(Pauses):
             self._end(self._generation.last_event)
 
     def _submit(self, pool: ThreadPoolExecutor, stage: Callable[[], None]) -> None:
-        """Have a thread of a pool do the next stage of the request."""
+        """Run the next stage of the request in a thread of a pool."""
 
         def work() -> None:
             try:
@@ -110,7 +110,7 @@ class Job(Pauses):
             future.add_done_callback(dropped)
 
     def _load(self) -> None:
-        """Wait for the model in its own thread: requests for others do not wait."""
+        """Load the model in its own thread: requests for other models do not wait."""
         models = self._service.models
         self._held.enter_context(models.hold(self._name))
         with models.use(self._name, self._awaited):
@@ -118,7 +118,7 @@ class Job(Pauses):
         self._submit(self._service.readers, self._begin)
 
     def _begin(self) -> None:
-        """Make the prompt and join those who wait."""
+        """Build the prompt, and join the admission queue."""
         service, slot = self._service, self._slot
         if self._awaited is None:
             self._held.enter_context(service.models.hold(self._name))
@@ -134,7 +134,7 @@ class Job(Pauses):
             self._end(self._generation.last_event)
 
     def _expect(self, model: LoadedModel, request: GenerationRequest) -> None:
-        """Predict the cost of the request, and whether it continues a conversation."""
+        """Predict the cost of the request, and whether it continues a paused conversation."""
         ids, engine, slot = request.prompt.ids, model.engine, self._slot
         namespace = self._caller.namespace
         slot.returning = self._service.settings.programs and self._service.programs.knows(
@@ -151,7 +151,7 @@ class Job(Pauses):
             slot.max_tokens = limit * request.choices
 
     def _run(self) -> None:
-        """Run on the model; `Line` has given the request its turn."""
+        """Run the request on the model, once `Line` has admitted it."""
         assert self._request is not None
         with self._service.models.use(self._name) as model:
             if model is not self._model:  # its file has changed meanwhile
@@ -168,7 +168,7 @@ class Job(Pauses):
         self._end(None)
 
     def _write_traces(self, model: LoadedModel) -> None:
-        """Write a trace and send spans of a request that has ended, where they are wanted."""
+        """Write the trace and send the spans of a request that has ended, if they are wanted."""
         service, record = self._service, self.record
         service.traces.keep(record, model)
         if service.telemetry is not None and record.request and record.request.by is None:
@@ -184,7 +184,7 @@ class Job(Pauses):
         self._channel.post(shifted(event, self._first))
 
     def paused(self, session: Session) -> None:
-        """Keep the prefix of an answer that ended with calls, for about as long as they take."""
+        """Keep the prefix cached of an answer that ends with calls, about as long as these take."""
         assert self._model is not None
         assert self._request is not None
         if not self._service.settings.programs:
@@ -194,11 +194,11 @@ class Job(Pauses):
         self._pause(session, caller.session, read, self._called)
 
     def tool_began(self, session: Session, name: str) -> None:
-        """Keep the prefix of an agent whose tool runs here, as a conversation of its own."""
+        """Keep the prefix of an agent cached while its tool runs, as a conversation of its own."""
         self._pause(session, f"agent={self.record.id}", list(session.tokens), [name])
 
     def tool_ended(self, session: Session) -> None:
-        """End the pause of an agent, and remember how long its tool took."""
+        """End the pause of an agent, and record how long its tool took."""
         assert self._model is not None
         self._service.programs.returns(
             self._caller.namespace,
@@ -215,7 +215,7 @@ class Job(Pauses):
         session.phases.core.prefix_cache.keep(list(session.tokens), until, namespace)
 
     def _end(self, event: Event | None) -> None:
-        """End the request: with this last event, unless that was posted."""
+        """End the request; post `event` as its last one, unless that was posted already."""
         self._held.close()
         self._service.line.ended(self._slot)
         if event is not None:
@@ -225,13 +225,13 @@ class Job(Pauses):
 
 
 class Service:
-    """What all requests of a server share. Made in its event loop.
+    """The shared state of a server's requests; must be created in its event loop.
 
     Attributes:
-        running: whether new requests are taken.
+        running: whether new requests are accepted.
         loaders: a thread for each model, in which requests wait until it is loaded.
-        readers, workers: threads that make prompts, and that run requests.
-        line: whose turn it is.
+        readers, workers: threads that build prompts, and that run requests.
+        line: the admission queue.
         programs: conversations that pause for tools.
     """
 
@@ -261,7 +261,7 @@ class Service:
 
     @property
     def load(self) -> tuple[int, int]:
-        """Requests that run, and that wait."""
+        """Numbers of running and of waiting requests."""
         running, _ = self.line.load
         return running, max(0, len(self._jobs) - running)
 
@@ -304,13 +304,13 @@ class Service:
             job.cancel()
 
     def forget(self, job: Job) -> None:
-        """Count a request that has ended, and drop it."""
+        """Count a request that has ended in the metrics, and drop it."""
         self.metrics.ended(job.record)
         with self._lock:
             self._jobs.discard(job)
 
     async def with_model(self, name: str | None, ask: Callable[[LoadedModel], T]) -> T:
-        """Run work on a model that takes no pass, in a thread.
+        """Run work that needs a model but no pass, in a thread; return its result.
 
         Raises:
             APIError: it has failed, too many wait already, or the server is shutting down.
@@ -340,14 +340,14 @@ class Service:
             self._asking -= 1
 
     def end_requests(self) -> None:
-        """Cancel all that run and wait; from any thread. Their clients get an error."""
+        """Cancel all running and waiting requests, from any thread; their clients get an error."""
         with self._lock:
             jobs = list(self._jobs)
         for job in jobs:
             job.cancel(busy("the server is shutting down"))
 
     def close(self) -> None:
-        """End everything: what still runs is cancelled. Blocks until it has ended."""
+        """Cancel everything that runs, wait until it has ended, and close the models."""
         self.running = False
         self.end_requests()
         for loader in self.loaders.values():

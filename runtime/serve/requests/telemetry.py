@@ -1,4 +1,4 @@
-"""Spans of requests, and metrics, sent to OpenTelemetry collectors while the server runs.
+"""Sends spans of requests, and metrics, to OpenTelemetry collectors while the server runs.
 
 They go out as JSON over HTTP, which collectors take beside protobuf, so nothing more has to be
 installed. A request that comes with a ``traceparent`` is part of its client's trace. Metrics are
@@ -36,26 +36,26 @@ _PARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16
 
 
 def parent_of(header: str | None) -> tuple[str, str] | None:
-    """Return trace and span of a ``traceparent``; None where it is none."""
+    """Return the trace and span ID of a ``traceparent`` header; None if it is invalid."""
     found = _PARENT.fullmatch(header or "")
     return (found[1], found[2]) if found else None
 
 
 class _Sender:
-    """Sends documents to one collector, in a thread of its own, until `close`.
+    """A thread that sends documents to one collector, until `close`.
 
-    `what` is sent, in a word.
+    `what` names the documents in logs.
     """
 
     def __init__(self, url: str, what: str) -> None:
         self._url, self._what = url, what
         self.lost = 0
-        """How many could not be sent."""
+        """Number of spans or metric exports that could not be sent."""
         self._thread = threading.Thread(target=self._run, name=what, daemon=True)
         self._thread.start()
 
     def _send_all(self, client: httpx.Client) -> None:
-        """Send what there is, until the end."""
+        """Send queued documents until `close`."""
         raise NotImplementedError
 
     def _run(self) -> None:
@@ -73,10 +73,9 @@ class _Sender:
 
 
 class Telemetry(_Sender):
-    """Sends spans, such as to ``http://127.0.0.1:4318/v1/traces``. Safe to use from several
-    threads.
+    """A sender of spans, such as to ``http://127.0.0.1:4318/v1/traces``; safe from several threads.
 
-    `content`: whether questions and answers go with them.
+    `content`: whether spans include questions and answers.
     """
 
     def __init__(self, url: str, *, content: bool = False) -> None:
@@ -87,7 +86,7 @@ class Telemetry(_Sender):
     def keep(
         self, record: RequestRecord, events: list[AnyEvent], parent: tuple[str, str] | None
     ) -> None:
-        """Send the spans of a request that has ended, soon."""
+        """Queue the spans of a request that has ended, to be sent soon."""
         trace = Trace()
         for event in events:
             event.run = record.id
@@ -108,7 +107,7 @@ class Telemetry(_Sender):
             self.lost += 1
 
     def close(self) -> None:
-        """Send what waits, and end."""
+        """Send the queued spans, and stop."""
         self._waiting.put(None)
         self._thread.join(2 * TIMEOUT_S)
 
@@ -125,11 +124,11 @@ class Telemetry(_Sender):
 
 
 class TelemetryMetrics(_Sender):
-    """Sends metrics, such as to ``http://127.0.0.1:4318/v1/metrics``, every few seconds.
+    """A periodic sender of metrics, such as to ``http://127.0.0.1:4318/v1/metrics``.
 
     Args:
-        period_s: between two times.
-        load: requests that run, and that wait.
+        period_s: seconds between two exports.
+        load: returns the numbers of running and of waiting requests.
     """
 
     def __init__(
@@ -141,12 +140,12 @@ class TelemetryMetrics(_Sender):
         super().__init__(url, "metrics")
 
     def close(self) -> None:
-        """Send them once more, and end."""
+        """Send the metrics once more, and stop."""
         self._ended.set()
         self._thread.join(2 * TIMEOUT_S)
 
     def document(self) -> dict[str, Any]:
-        """Return the body of an export request."""
+        """Return the body of an OTLP metrics export."""
         from .... import __version__
 
         now = str(time.time_ns())

@@ -1,1 +1,1 @@
-"""What all wire formats share: checked bodies, messages, tools, and settings of decodes."""
+"""The wire formats, and what they share: validated bodies, messages, tools, sampling settings."""

@@ -1,4 +1,4 @@
-"""Answers that are blocks, one after the other: what Responses and Messages share."""
+"""Responses that are consecutive blocks: what the Responses and Messages formats share."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..models.writer import Writer
 
 
 def named_event(kind: str, **data: Any) -> bytes:
-    """Return an event of a stream that has its name outside and, as ``type``, inside."""
+    """Return a server-sent event that has its name as ``event`` and, in the data, as ``type``."""
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), to_json({"type": kind, **data}))
 
 
 class BlockWriter(Writer):
-    """Writes texts, thoughts and calls as blocks (see `Writer`).
+    """A writer of texts, thoughts and calls as consecutive blocks (see `Writer`).
 
-    The answer that is not streamed is made of the same blocks, so `stream` keeps them, too. A
-    format says what opens, extends and closes the last one.
+    The whole response consists of the same blocks, so `stream` keeps them, too. A subclass for each
+    format defines the events that open, extend and close the last block.
     """
 
     thought = "thought"
-    """The kind of blocks that thoughts go into."""
+    """Kind of the blocks that hold thoughts."""
 
     def __init__(self) -> None:
         self._read: PromptRead | None = None
@@ -36,29 +36,29 @@ class BlockWriter(Writer):
 
     @property
     def _last(self) -> int:
-        """The index of the last block."""
+        """Index of the last block."""
         return len(self._blocks) - 1
 
     # --- what a format says
 
     def _start(self) -> bytes:
-        """Return what a stream begins with, once the prompt is read."""
+        """Return the bytes that a stream begins with, once the prefill has ended."""
         raise NotImplementedError
 
     def _open_block(self, kind: str, name: str = "") -> bytes:
-        """Add an empty block; `name` is that of a call's function."""
+        """Add an empty block, and return its first event; `name` is the function of a call."""
         raise NotImplementedError
 
     def _extend_text(self, text: str, logprobs: list[TokenLogprob] | None) -> bytes:
-        """Return what adds to a text or a thought."""
+        """Return the event that extends the text or thought of the last block."""
         raise NotImplementedError
 
     def _extend_call(self, arguments: str) -> bytes:
-        """Return what adds to the arguments of a call."""
+        """Return the event that extends the arguments of the call in the last block."""
         raise NotImplementedError
 
     def _close_block(self, text: str, *, complete: bool) -> bytes:
-        """Fill the last block with its whole text or arguments."""
+        """Fill the last block with its whole text or arguments, and return its last events."""
         raise NotImplementedError
 
     # --- what is the same in all
@@ -112,7 +112,7 @@ class BlockWriter(Writer):
         return self._extend_call(arguments)
 
     def _close(self, *, complete: bool = True) -> bytes:
-        """Close the last block, if it grows."""
+        """Close the last block, if it is still open."""
         self._space = ""
         if not self._open:
             return b""

@@ -1,4 +1,4 @@
-"""Bodies of requests: read, translated and checked."""
+"""Request bodies: read, with foreign parameters translated, and validated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LARGE = 64 << 10  # bytes of a body: a larger one is checked in a thread, while 
 
 
 def _failing_fast(schema: Any) -> Any:
-    """Return a schema whose lists end with their first error."""
+    """Return a pydantic schema whose lists stop validating at their first error."""
     if isinstance(schema, list):
         return [_failing_fast(item) for item in schema]
     if not isinstance(schema, dict):
@@ -42,7 +42,7 @@ def _failing_fast(schema: Any) -> Any:
 
 
 class WireModel(BaseModel):
-    """What a request holds: null counts as not given, and a list ends with its first error."""
+    """The base of parts of a request: null counts as not given, and lists stop at an error."""
 
     @model_validator(mode="before")
     @classmethod
@@ -55,14 +55,14 @@ class WireModel(BaseModel):
     def __get_pydantic_core_schema__(
         cls, source: type[BaseModel], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Have lists fail fast: each error takes more memory than the item that it is found in."""
+        """Stop lists at their first error: an error takes more memory than the item in error."""
         return _failing_fast(handler(source))
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Allow null where it counts as not given."""
+        """Allow null in the JSON schema of each optional property."""
         found = handler(core_schema)
         made = handler.resolve_ref_schema(found)
         properties, needed = made.get("properties", {}), made.get("required", ())
@@ -73,7 +73,7 @@ class WireModel(BaseModel):
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema that takes null, too, unless a constant distinguishes kinds."""
+    """Return a JSON schema that also takes null, unless it has a constant that selects a kind."""
     about = {name: schema[name] for name in ("title", "description", "default") if name in schema}
     rest = {name: item for name, item in schema.items() if name not in about}
     parts = rest["anyOf"] if rest.keys() == {"anyOf"} else [rest]
@@ -83,19 +83,19 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class Body(WireModel):
-    """A request's body: nothing is taken for what it is not, and nothing is ignored that asks."""
+    """The base of request bodies: types are strict, and unknown parameters are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     turns: ClassVar[str] = ""
-    """The parameter that holds a conversation, of which a server takes so many messages."""
+    """Name of the parameter that holds a conversation, whose length the server limits."""
 
     @classmethod
     def check_headers(cls, headers: Mapping[str, str]) -> None:
-        """Raise `APIError` for headers that do not suit the format, before the body is read."""
+        """Raise `APIError` for headers that the format does not accept, before the body is read."""
 
     @property
     def fields_set(self) -> set[str]:
-        """Names of what is given and not what it is without: clients write out defaults."""
+        """Names of the parameters that differ from their defaults, which clients may write out."""
         usual = {
             name: field.get_default(call_default_factory=True)
             for name, field in type(self).model_fields.items()
@@ -105,7 +105,7 @@ class Body(WireModel):
 
 @functools.cache
 def _names(kind: type[Body]) -> set[str]:
-    """Return all names that a body may have."""
+    """Return the names of all parameters that a body may have."""
     return {*kind.model_json_schema()["properties"]}
 
 
@@ -113,7 +113,7 @@ async def read_body(request: Request, kind: type[B]) -> B:
     """Read and check the body of a request.
 
     Raises:
-        APIError: it is too large, no JSON, or not what is expected; names the parameter.
+        APIError: it is too large, no JSON, or invalid; names the parameter.
     """
     kind.check_headers(request.headers)
     limits: Limits = request.app.state.service.settings.limits
@@ -159,7 +159,7 @@ def checked(kind: type[B], value: Mapping[str, Any]) -> B:
     """Validate the JSON of a body.
 
     Raises:
-        APIError: it is not what is expected; names the parameter.
+        APIError: it is invalid; names the parameter.
     """
     try:
         return kind.model_validate(value)
@@ -188,7 +188,7 @@ def _refusal(errors: Sequence[ErrorDetails], value: Any) -> APIError:
 
 
 def _path(found: ErrorDetails, value: Any) -> str:
-    """Return where an error is, as a client writes it, without names of unions' members."""
+    """Return the path of the parameter in error as a client writes it, without union members."""
     path = ""
     for number, step in enumerate(found["loc"], 1):
         if isinstance(step, int):

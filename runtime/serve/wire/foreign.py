@@ -1,6 +1,6 @@
 """Parameters of other services: read as ours, ignored with a note, or refused by name.
 
-One table for all formats. Where a format has a parameter of that name itself, it takes that.
+One table serves all formats. A parameter of that name in the format itself comes first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..http.api_error import APIError, unsupported
 from ..http.notes import note
 
 Ways = Callable[[Any], list[dict[str, Any]]]
-"""Parameters of the same meaning, made of a value: a format takes the first that it has."""
+"""Returns equivalent parameters for a value, of which a format takes the first that it has."""
 
 
 def _effort(value: Any) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ _FOREIGN = {*READ_AS, *REFUSED, *_REASONS}
 
 
 def translated(value: Mapping[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
-    """Translate a request's JSON object into the parameters of a format, which are `names`.
+    """Translate foreign parameters of a request into those of a format, which are `names`.
 
     Raises:
         APIError: a parameter is refused, or its value has no meaning; names it.

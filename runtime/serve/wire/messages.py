@@ -1,4 +1,4 @@
-"""Messages and tools as OpenAI's chat format has them, and what they are here."""
+"""Messages and tools of OpenAI's chat format, and their conversion to the server's own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TEXTS = ("text", "content", "output", "refusal")
 
 
 class Lenient(WireModel):
-    """A part of a message: what clients send back of an answer may hold more than is looked at."""
+    """The base of message parts: unknown fields, which clients copy from answers, are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -37,7 +37,7 @@ class TextPart(Lenient):
 
 
 def kind_of(*known: str) -> Discriminator:
-    """Distinguish parts by their type; an unknown one is ``other``."""
+    """Return a discriminator of parts by their type; an unknown type is ``other``."""
 
     def kind(part: Any) -> str:
         found = part.get("type") if isinstance(part, Mapping) else getattr(part, "type", None)
@@ -59,10 +59,10 @@ class OtherPart(WireModel):
     type: str
 
     def text_at(self, where: str, *, newest: bool = False) -> str:
-        """Return a text for it: what it is, and its texts; empty for another model's thoughts.
+        """Return a placeholder text: type and texts of the part; empty for a model's thoughts.
 
         Raises:
-            APIError: it has no text and is of the `newest` question; `where` names it.
+            APIError: the part has no text and belongs to the `newest` question; `where` names it.
         """
         found = list(_strings(self.model_dump()))
         facts = [re.sub("(?s)^data:|;.*", "", fact) for key, fact in found if key in _FACTS]
@@ -217,7 +217,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class Talk(Body):
-    """The part of a request that says what a model is asked; others have more."""
+    """The conversation parameters that several bodies share."""
 
     turns: ClassVar[str] = "messages"
 
@@ -227,10 +227,10 @@ class Talk(Body):
 
 
 def messages_of(messages: Sequence[AnyMessage]) -> list[Message]:
-    """Return a conversation as templates take it; see `CallIds`.
+    """Convert messages to those that templates take, with IDs of calls by `CallIds`.
 
     Raises:
-        APIError: a content is of a kind that no model here takes.
+        APIError: a message has content that no model here takes.
     """
     made: list[Message] = []
     ids = CallIds()
@@ -258,10 +258,10 @@ def messages_of(messages: Sequence[AnyMessage]) -> list[Message]:
 
 
 def text_of(content: Content, where: str, *, newest: bool = False) -> str:
-    """Return the text of a content, with placeholders for what is not text.
+    """Return the text of a message's content, with placeholders for what is not text.
 
     Raises:
-        APIError: something in `newest` content, which counts for the answer, has no text.
+        APIError: a part of `newest` content, which counts for the answer, has no text.
     """
     if isinstance(content, str):
         return content
@@ -274,7 +274,7 @@ def text_of(content: Content, where: str, *, newest: bool = False) -> str:
 
 
 def offered(tools: Sequence[ToolItem]) -> list[Offered]:
-    """Return the tools of a request."""
+    """Convert the tools of a request to `Offered`."""
     return [
         Offered(tool.type, one.name, one.description, one.parameters)
         if (one := tool.function)
@@ -284,7 +284,7 @@ def offered(tools: Sequence[ToolItem]) -> list[Offered]:
 
 
 def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
-    """Return whether there may be calls, and of which tools where not of all."""
+    """Return whether calls are allowed or required, and the allowed tools unless all are."""
     if isinstance(choice, NamedTool):
         return "required", (choice.function.name,)
     if isinstance(choice, AllowedChoice):
@@ -294,7 +294,7 @@ def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
 
 
 def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | None:
-    """Return the schema that an answer must fit; raise `APIError` where it is too large."""
+    """Return the JSON schema of the answer, if any; raise `APIError` where it is too large."""
     if form is None or isinstance(form, TextFormat):
         return None
     if isinstance(form, ObjectFormat):
@@ -303,7 +303,7 @@ def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | N
 
 
 def _strings(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the strings in a part and its inner parts, with their keys."""
+    """Yield the strings in a part and its nested parts, with their keys."""
     for key, value in part.items():
         if isinstance(value, str):
             plain = key == "data" and part.get("type") == "text"  # a document of plain text

@@ -1,4 +1,4 @@
-"""Prompts that are texts, or token ids, which the model continues."""
+"""Prompts of completions: texts or token IDs that the model continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .body import Body
 from .sampling_body import StreamBody, check_token
 
 Piece = int | str
-"""Of a prompt: a token, or a text."""
+"""Part of a prompt: a token ID or a text."""
 
 
 class PromptObject(Body):
@@ -31,7 +31,7 @@ Prompts = str | PromptObject | list[Piece] | list[str | PromptObject | list[Piec
 
 
 class PromptBody(StreamBody):
-    """What both formats of completions have."""
+    """The parameters that both formats of completions share."""
 
     is_completion = True
     limit_names = ("max_tokens",)
@@ -46,10 +46,10 @@ class PromptBody(StreamBody):
         limits: Limits,
         ends: frozenset[int] = frozenset(),
     ) -> GenerationRequest:
-        """Return the request to the engine for one of the prompts; `ends` end an answer, too.
+        """Build the engine request for one prompt; `ends` are further tokens that end an answer.
 
         Raises:
-            APIError: a setting makes no sense for this model, or together with another one.
+            APIError: a setting is invalid for this model, or together with another one.
         """
         form = self.output_format(limits)
         if form is not None and self.ignore_eos:
@@ -62,7 +62,7 @@ class PromptBody(StreamBody):
 
 
 def prompts_of(given: Prompts, max_prompts: int, param: str = "prompt") -> list[str | list[Piece]]:
-    """Return each prompt: a text, or tokens with texts between them.
+    """Split the parameter into prompts: each is a text, or token IDs mixed with texts.
 
     Raises:
         APIError: they are too many, or one is empty.
@@ -83,7 +83,7 @@ def prompts_of(given: Prompts, max_prompts: int, param: str = "prompt") -> list[
 def pieces_of(
     given: str | Sequence[Piece], tokenizer: Tokenizer, param: str, *, special: bool = False
 ) -> list[int]:
-    """Return the tokens of texts, or of tokens with texts between them, without a first one (BOS).
+    """Tokenize a text, or token IDs mixed with texts, without a BOS token.
 
     Raises:
         APIError: one is not in the vocabulary.
@@ -99,7 +99,7 @@ def pieces_of(
 
 
 def ids_of(prompt: str | Sequence[Piece], tokenizer: Tokenizer, param: str = "prompt") -> list[int]:
-    """Return the tokens of a prompt: a text, or tokens with texts between them.
+    """Tokenize a prompt, a text or token IDs mixed with texts, with BOS if the model adds it.
 
     Raises:
         APIError: one is not in the vocabulary.

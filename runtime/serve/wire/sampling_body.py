@@ -1,6 +1,6 @@
-"""Settings that several wire formats share: of decodes, streams and probabilities.
+"""Parameters that several wire formats share: sampling, limits, streams and logprobs.
 
-They are OpenAI's and llama-server's; what is not done is in `foreign.py`.
+They are OpenAI's and llama-server's; those of other services are in `foreign.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .body import Body
 from .tools import schema_of
 
 Bias = float | Literal[False]
-"""Of a token's logit; False forbids it."""
+"""Bias of a token's logit; False forbids the token."""
 MAX_BIASES = 4096
 _DIGITS = 20  # of a token's number: Python converts no more than some thousand
 MIN_P = 1e-9  # of top_p: 0 leaves the likeliest token, as it does elsewhere
@@ -37,14 +37,14 @@ _ALIASES = {
     **{name.replace("_", ""): name for name in _SAMPLERS},
     **{"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical_p": "typ_p"},
 }
-"""What llama-server takes for its samplers' names."""
+"""llama-server's aliases for the names of its samplers."""
 _NAMED = (
     *("temperature", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty"),
     *("min_keep", "top_n_sigma", "xtc_probability", "xtc_threshold", "dynatemp_exponent"),
     *("dry_multiplier", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
     *("mirostat", "mirostat_tau", "mirostat_eta"),
 )
-"""Settings that the engine has by the same name, in the same range."""
+"""Settings that have the same name and range in the engine."""
 
 
 def _pairs(bias: Any) -> list[tuple[int | str, Any]]:
@@ -59,16 +59,17 @@ class StreamOptions(Body):
 
 
 class SamplingBody(Body):
-    """The settings of decodes, which several formats share."""
+    """The parameters of sampling and limits that several formats share."""
 
     is_completion: ClassVar[bool] = False
-    """Whether an answer completes a text, and is no turn of a conversation."""
+    """Whether an answer completes a text, rather than a conversation."""
 
     native: ClassVar[bool] = False
-    """Whether the format is llama-server's own: with tokens, and probabilities after sampling."""
+    """Whether the format is llama-server's own, with token IDs and post-sampling probabilities."""
 
     limit_names: ClassVar[tuple[str, ...]] = ()
-    """Parameters that limit an answer, besides `n_predict`; the first that is given counts."""
+    """Parameters that limit the tokens of an answer, besides `n_predict`; the first one given
+    counts."""
 
     model: str | None = None
     stream: bool = False
@@ -131,9 +132,9 @@ class SamplingBody(Body):
 
     @property
     def max_answer(self) -> int | None:
-        """Tokens that an answer may have: the first limit that is given.
+        """Maximum tokens of an answer: the first limit that is given.
 
-        None, or -1 in a request: as many as fit. 0: the prompt is read only.
+        None, or -1 in a request: as many as fit. 0: prefill only.
         """
         limits = (getattr(self, name) for name in (*self.limit_names, "n_predict"))
         found = next((limit for limit in limits if limit is not None), -1)
@@ -141,7 +142,7 @@ class SamplingBody(Body):
 
     @property
     def ping_s(self) -> float | None:
-        """Silence after which a stream gets a comment, in seconds; None: as the server says."""
+        """Seconds of silence after which a stream gets a comment; None: the server's setting."""
         if self.sse_ping_interval is None:
             return None
         return inf if self.sse_ping_interval < 0 else float(self.sse_ping_interval)
@@ -149,7 +150,7 @@ class SamplingBody(Body):
     @field_validator("mirostat", "min_keep", mode="before")
     @classmethod
     def _is_whole(cls, given: Any) -> Any:
-        """Convert 0.0 to 0, which clients write, too."""
+        """Convert whole floats, such as 0.0, to integers, since some clients write them."""
         return int(given) if isinstance(given, float) and given.is_integer() else given
 
     @field_validator("dry_sequence_breakers")
@@ -162,7 +163,7 @@ class SamplingBody(Body):
     @field_validator("samplers", mode="before")
     @classmethod
     def _are_named(cls, given: Any) -> Any:
-        """Convert a text of letters, and other spellings, to names."""
+        """Convert a string of sampler letters, and other spellings, to the samplers' names."""
         if isinstance(given, str):
             given = [_LETTERS.get(letter, letter) for letter in given]
         if isinstance(given, list):
@@ -185,7 +186,7 @@ class SamplingBody(Body):
     @field_validator("logit_bias", mode="before")
     @classmethod
     def _are_pairs(cls, bias: Any) -> Any:
-        """Convert lists, which pairs are in JSON."""
+        """Convert pairs, which are lists in JSON, to tuples."""
         if isinstance(bias, dict | list) and len(bias) > MAX_BIASES:
             raise ValueError(f"at most {MAX_BIASES:,} tokens can have a bias")
         if isinstance(bias, list):
@@ -201,7 +202,7 @@ class SamplingBody(Body):
         return bias
 
     def sampling(self, tokenizer: Tokenizer) -> Sampling:
-        """Return the settings for the engine."""
+        """Return the sampling settings for the engine."""
         found = {name: getattr(self, name) for name in _NAMED}
         typical = self.typ_p if self.typical_p is None else self.typical_p
         bias: dict[int, float] = {}
@@ -226,7 +227,7 @@ class SamplingBody(Body):
         return sampling if self.samplers is None else self._ordered(sampling, self.samplers)
 
     def _ordered(self, sampling: Sampling, names: list[str]) -> Sampling:
-        """Return settings with these samplers in this order, and no others."""
+        """Return settings with these samplers in this order, and all others disabled."""
         if sampling.mirostat:  # which leaves all others out, and needs a temperature
             return sampling
         self._check_first(sampling, names)
@@ -246,7 +247,7 @@ class SamplingBody(Body):
         return replace(sampling, order=order)
 
     def _check_first(self, sampling: Sampling, names: list[str]) -> None:
-        """Raise `APIError` unless penalties come first, then DRY; what is off does not count."""
+        """Raise `APIError` unless penalties come first, then DRY, of the samplers that are on."""
         used = sampling.filled()
         off = {
             "adaptive_p": True,
@@ -263,14 +264,14 @@ class SamplingBody(Body):
 
     @property
     def logprob_count(self) -> int | None:
-        """Likeliest tokens to return with each one; None: no probabilities."""
+        """Number of likeliest tokens to return with each token; None: no logprobs."""
         return None
 
     def request_for(self, prompt: Prompt, model: LoadedModel, limits: Limits) -> GenerationRequest:
-        """Return the request to the engine for one prompt.
+        """Build the engine request for one prompt.
 
         Raises:
-            APIError: a setting makes no sense for this model, or here; names it.
+            APIError: a setting is invalid for this model or this format; names it.
         """
         tokenizer, line_s = model.engine.tokenizer, max(self.t_max_predict_ms, 0.0) / 1e3
         turn = TurnRequest(
@@ -288,7 +289,7 @@ class SamplingBody(Body):
 
     @property
     def stops(self) -> list[str]:
-        """The texts that end an answer."""
+        """Stop strings that end an answer."""
         return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
 
 
@@ -299,7 +300,7 @@ def check_token(token: int, tokenizer: Tokenizer, param: str) -> None:
 
 
 def stops_of(given: list[str], limits: Limits, param: str = "stop") -> tuple[str, ...]:
-    """Return the texts that end an answer.
+    """Return the stop strings, after checking them.
 
     Raises:
         APIError: they are too many, empty or too long.
@@ -311,7 +312,7 @@ def stops_of(given: list[str], limits: Limits, param: str = "stop") -> tuple[str
 
 
 class StreamBody(SamplingBody):
-    """What chats and completions have."""
+    """The parameters that chats and completions share."""
 
     stream_options: StreamOptions | None = None
     grammar: str | None = None  # GBNF
@@ -336,7 +337,7 @@ class StreamBody(SamplingBody):
         )
 
     def output_format(self, limits: Limits) -> dict[str, Any] | str | None:
-        """Return a JSON schema, or a GBNF grammar; None: every answer fits.
+        """Return the JSON schema or GBNF grammar of the answer; None: any text.
 
         Raises:
             APIError: both are given, or it is too large.
@@ -355,11 +356,11 @@ class StreamBody(SamplingBody):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether a stream ends with what it took."""
+        """Whether a stream ends with its usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
     def check(self, limits: Limits) -> None:
-        """Refuse too many choices, and options of a stream where there is none."""
+        """Refuse too many choices or logprobs, and stream options without a stream."""
         if self.n > limits.choices:
             raise APIError(f"Invalid 'n': at most {limits.choices}, not {self.n}.", param="n")
         if self.stream_options is not None and not self.stream:
@@ -370,7 +371,7 @@ class StreamBody(SamplingBody):
 def check_logprobs(
     wanted: bool, top: int | None, limits: Limits, name: str = "top_logprobs"
 ) -> None:
-    """Raise `APIError` if so many probabilities cannot be returned."""
+    """Raise `APIError` if `top` logprobs are too many, or were not wanted."""
     if top and not wanted:  # some clients write out the 0, and responses say it
         raise APIError("top_logprobs needs logprobs: true", param="top_logprobs")
     if top is not None and top > limits.logprobs:

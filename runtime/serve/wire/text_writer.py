@@ -1,4 +1,4 @@
-"""Answers that are texts, several to each prompt: what both formats of completions share."""
+"""Responses that are texts, several for each prompt: what both completion formats share."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..models.writer import Writer
 
 
 class TextWriter(Writer):
-    """Writes the texts of one or several prompts (see `Writer`).
+    """A writer of the texts of one or several prompts (see `Writer`).
 
     Args:
         each: answers to each prompt.
-        progress: whether a stream says how far the prompts are read.
+        progress: whether a stream reports the progress of prefills.
     """
 
     def __init__(self, model: str, each: int, *, progress: bool) -> None:
@@ -66,10 +66,10 @@ class TextWriter(Writer):
         return "".join(part.text for part in self._parts.get(choice, ()))
 
     def _read(self, choice: int) -> PromptRead | None:
-        """Return what is known of the prompt of an answer."""
+        """Return the `PromptRead` event of an answer's prompt."""
         return self._reads.get(choice - choice % self._each)
 
     def _timings(self, choice: int, so_far: tuple[int, float] | None) -> dict[str, Any]:
-        """Return what adds the times of an answer of so many tokens and seconds, if known."""
+        """Return the field ``timings`` for the tokens and seconds of an answer so far, if known."""
         read = self._read(choice)
         return {} if read is None or so_far is None else {"timings": timings(read, *so_far)}

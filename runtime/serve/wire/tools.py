@@ -1,4 +1,4 @@
-"""Tools of a request, its texts and sizes: what all formats of conversations share."""
+"""Tools, schemas and limits of requests: what all formats of conversations share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..settings import Limits
 
 
 def arguments_of(given: str | dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call in a history; what is not JSON is shown as it is."""
+    """Parse the arguments of a call in a history; invalid JSON becomes one argument."""
     if isinstance(given, dict):
         return given
     try:
@@ -27,7 +27,7 @@ def arguments_of(given: str | dict[str, Any]) -> dict[str, Any]:
 
 
 def without_halves(text: str) -> str:
-    """Replace each half of a surrogate pair in JSON by U+FFFD: nothing can encode these."""
+    """Replace unpaired surrogates in JSON by U+FFFD, since they cannot be encoded."""
     whole = json.dumps(json.loads(text), ensure_ascii=False)
     return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -41,14 +41,14 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def check_turns(turns: Any, param: str, limits: Limits) -> None:
-    """Raise `APIError` for a conversation of more turns than a server takes."""
+    """Raise `APIError` for a conversation with more turns than the server's limit."""
     if isinstance(turns, list) and len(turns) > limits.messages:
         what = "items" if param == "input" else "messages"
         raise APIError(f"there are more than {limits.messages:,} {what}", param=param)
 
 
 def check_size(schema: Any, where: str, limits: Limits) -> None:
-    """Raise `APIError` for a schema that is too large; `where` names it."""
+    """Raise `APIError` for a schema that is too large; `where` names the parameter."""
     size = len(json.dumps(schema))
     if size > limits.schema:
         raise APIError(
@@ -58,13 +58,13 @@ def check_size(schema: Any, where: str, limits: Limits) -> None:
 
 
 def schema_of(given: dict[str, Any] | None, where: str, limits: Limits) -> dict[str, Any]:
-    """Return the schema of an answer: any object where it is empty; raises as `check_size`."""
+    """Return the schema of an answer, by default any object; raises as `check_size`."""
     check_size(given or {}, where, limits)
     return given or {"type": "object"}
 
 
 class Offered(NamedTuple):
-    """A tool of a request, in whatever format it came."""
+    """A tool of a request, independent of the wire format."""
 
     kind: str
     name: str = ""
@@ -79,11 +79,11 @@ def tools_of(
     kind: str = "function",
     schema: str = "parameters",
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the schemas of tools as templates and grammars take them, and notes on those left out.
+    """Return the schemas of tools for templates and grammars, and notes on ignored tools.
 
     Args:
-        kind: the one that there is here; others are of another server's own tools.
-        schema: how the format calls the schema of a tool.
+        kind: the supported one; tools of other kinds, run by another server, are ignored.
+        schema: name of a tool's schema in the format, for errors.
 
     Raises:
         APIError: there are too many, they are too large, or two have one name.
@@ -111,7 +111,7 @@ def tools_of(
 def check_choice(
     calls: CallChoice, call_of: Iterable[str], tools: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Raise `APIError` for a choice of tools that are not offered, or of one where none is."""
+    """Raise `APIError` for a choice of unknown tools, or a required call without tools."""
     offered = {tool["function"]["name"] for tool in tools}
     for name in call_of:
         if name not in offered:

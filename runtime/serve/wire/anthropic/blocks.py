@@ -1,4 +1,4 @@
-"""Messages and tools as Anthropic's format has them, and what they are here."""
+"""Messages and tools of Anthropic's format, and their conversion to the server's own."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ class ToolChoice(Lenient):
 
 
 def messages_of(system: Content, messages: Sequence[BlocksMessage]) -> list[Message]:
-    """Return a conversation as templates take it.
+    """Convert a system prompt and messages to messages that templates take.
 
     Raises:
-        APIError: the question is of a kind that no model here takes, or nothing is asked.
+        APIError: the question has content that no model here takes, or there is no question.
     """
     if len(messages) == 1 and messages[0].role == "assistant":
         raise APIError("the first message must not be the assistant's", param="messages[0].role")
@@ -145,7 +145,7 @@ def _user(
     *,
     newest: bool,
 ) -> None:
-    """Add what the user, or the client for him, says: texts, and results of calls."""
+    """Add the blocks of a user or system message: texts, and results of calls."""
     texts: list[str] = []
 
     def flush() -> None:
@@ -168,17 +168,17 @@ def _user(
 
 
 def _other(block: Block) -> OtherPart:
-    """Return a block that has no meaning in this role as a part of another kind."""
+    """Convert a block that has no meaning in this role to an `OtherPart`."""
     return block if isinstance(block, OtherPart) else OtherPart(**block.model_dump())
 
 
 def signature_of(thought: str, *, carrying: bool = False) -> str:
-    """Return the signature of a thought: clients drop those that have none.
+    """Return the signature of a thought, since clients drop thoughts without one.
 
     Args:
         thought: its text.
-        carrying: whether the text is to be found in it, since the client is not shown it. It goes
-            on in later requests, also after this server was started anew.
+        carrying: whether to embed the text, for thoughts that the client is not shown. So later
+            requests contain it, also after a restart of this server.
     """
     if not carrying:
         return hashlib.sha256(thought.encode()).hexdigest()[:32]
@@ -186,7 +186,7 @@ def signature_of(thought: str, *, carrying: bool = False) -> str:
 
 
 def carried(signature: str) -> str:
-    """Return the thought that a signature carries; empty if none."""
+    """Return the thought that a signature contains; empty if there is none."""
     if not signature.startswith(_CARRIES):
         return ""
     try:
@@ -198,10 +198,10 @@ def carried(signature: str) -> str:
 
 
 def offered(tools: Sequence[ToolItem]) -> list[Offered]:
-    """Return the tools of a request."""
+    """Convert the tools of a request to `Offered`."""
     return [Offered(tool.type, tool.name, tool.description, tool.input_schema) for tool in tools]
 
 
 def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
-    """Return whether there may be calls, and of which tool where not of all."""
+    """Return whether calls are allowed or required, and the tool that must be called, if any."""
     return _CALLS[choice.type], (choice.name or "",) if choice.type == "tool" else ()

@@ -39,7 +39,7 @@ from .blocks import (
 )
 
 VERSIONS = ("2023-06-01", "2026-10-21")
-"""The later one takes no settings of sampling; here both do."""
+"""Accepted versions of the API. The later one has no sampling settings; here both have them."""
 _EFFORTS = {"xhigh": "high", "max": "high"}  # templates know up to high
 
 
@@ -124,9 +124,9 @@ class CountBody(Body):
         )
 
     def _options(self, model: LoadedModel) -> dict[str, Any]:
-        """Return the switches for thinking that the model's template has.
+        """Return the options for thinking that the model's template reads.
 
-        Claude Code always sends both, so where there is none the model thinks as it does.
+        Claude Code always sends both, so one that the template does not read is ignored.
         """
         options: dict[str, Any] = {}
         if self.thinking is not None and model.prompts.reads("enable_thinking"):
@@ -157,7 +157,7 @@ class MessagesBody(CountBody):
 
     @property
     def ping_s(self) -> None:
-        """See `ModelRequest.ping_s`: as the server's settings say."""
+        """None: the server's setting applies; see `ModelRequest.ping_s`."""
 
     def request_for(self, prompt: Prompt, model: LoadedModel, limits: Limits) -> GenerationRequest:
         turn = TurnRequest(
@@ -190,11 +190,11 @@ async def messages(request: Request, body: MessagesBody) -> ModelRequest:
 
 
 class MessagesWriter(BlockWriter):
-    """Writes answers in Anthropic's format (see `Writer`): blocks, one after the other.
+    """A writer of Anthropic's format: blocks, one after the other (see `BlockWriter`).
 
     Args:
-        max_tokens: that the answer may have.
-        thoughts: whether they are shown; else their blocks are empty but for their signatures.
+        max_tokens: limit of the answer.
+        thoughts: whether to show thoughts; else their blocks hold signatures only.
     """
 
     thought = "thinking"

@@ -1,1 +1,1 @@
-"""llama-server's own formats: texts, gaps to fill, tokens and templates."""
+"""llama-server's own formats: completion, infill, tokenization and templates."""

@@ -104,10 +104,10 @@ async def infill(request: Request, body: InfillBody) -> ModelRequest:
 
 
 class NativeWriter(TextWriter):
-    """Writes answers in llama-server's own format (see `TextWriter`): one, or a list of them.
+    """A writer of llama-server's own format (see `TextWriter`): one object, or a list of them.
 
     Args:
-        prompts: texts, or tokens with texts between them.
+        prompts: texts, or token IDs mixed with texts.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class NativeWriter(TextWriter):
         return _picked(made, body.response_fields) if body.response_fields else made
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings of the request, filled with those of the model's file."""
+        """Return the sampling settings of the request, with defaults from the model's file."""
         assert self._loaded is not None
         engine, body = self._loaded.engine, self._body
         sampling = asdict(body.sampling(engine.tokenizer).over(engine.sampling).filled())
@@ -193,7 +193,7 @@ class NativeWriter(TextWriter):
         return b"data: " + to_json(made) + b"\n\n"
 
     def _logprobs(self, noted: list[TokenLogprob]) -> list[dict[str, Any]]:
-        """Return probabilities as llama-server has them."""
+        """Convert logprobs to llama-server's form."""
         raw, sampled = self._tokenizer.token_bytes, self._body.post_sampling_probs
 
         def shown(token: int, logprob: float) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class NativeWriter(TextWriter):
 
 
 def _picked(made: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
-    """Select fields; a path such as ``timings/predicted_n`` names one inside another."""
+    """Select fields of a response; a path such as ``timings/predicted_n`` names a nested one."""
     found: dict[str, Any] = {}
     for path in wanted:
         value: Any = made

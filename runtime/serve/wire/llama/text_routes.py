@@ -1,4 +1,4 @@
-"""What llama-server's users ask about text: its tokens, and what templates make of it."""
+"""llama-server's endpoints for text: tokenize, detokenize, and apply a chat template."""
 
 from __future__ import annotations
 

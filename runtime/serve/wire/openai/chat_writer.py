@@ -1,4 +1,4 @@
-"""Answers in OpenAI's chat format."""
+"""Responses in OpenAI's chat format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def usage_of(read: Iterable[PromptRead | None], done: Sequence[Done]) -> dict[str, Any]:
-    """Return the tokens that a request took; `read` is of each of its prompts."""
+    """Return the ``usage`` of a request: the tokens of its prompts and answers."""
     known = [one for one in read if one is not None]
     prompt, cached = sum(one.tokens for one in known), sum(one.cached for one in known)
     written = sum(one.tokens for one in done)
@@ -46,7 +46,7 @@ def usage_of(read: Iterable[PromptRead | None], done: Sequence[Done]) -> dict[st
 
 
 def shown_logprobs(noted: list[TokenLogprob], tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """Return probabilities as the chat format has them."""
+    """Convert logprobs to the chat format's form."""
 
     def shown(token: int, logprob: float) -> dict[str, Any]:
         raw = tokenizer.token_bytes(token)
@@ -60,9 +60,9 @@ def shown_logprobs(noted: list[TokenLogprob], tokenizer: Tokenizer) -> list[dict
 
 
 class ChatWriter(Writer):
-    """Answers in OpenAI's chat format (see `Writer`).
+    """A writer of OpenAI's chat format (see `Writer`).
 
-    The parts of a chunk that are the same in all of a stream are put together once.
+    The parts that all chunks of a stream share are serialized once.
     """
 
     last = DONE
@@ -168,7 +168,7 @@ class ChatWriter(Writer):
         return b',"usage":null}' if self._usage else b"}"
 
     def _so_far(self, so_far: tuple[int, float] | None) -> bytes:
-        """Return the field with the times of an answer of so many tokens and seconds."""
+        """Return the field ``timings`` for the tokens and seconds of an answer so far."""
         if self._read is None or so_far is None:
             return b""
         return b',"timings":' + to_json(timings(self._read, *so_far))

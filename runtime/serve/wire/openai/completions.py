@@ -38,7 +38,7 @@ class CompletionBody(PromptBody):
 
     @property
     def logprob_count(self) -> int | None:
-        """0 means those of the tokens alone in OpenAI's words, and none in llama-server's."""
+        """Likeliest tokens to return. 0 in ``logprobs``: the token itself; in ``n_probs``: none."""
         return super().logprob_count if self.logprobs is None else self.logprobs
 
 
@@ -81,11 +81,11 @@ async def completions(request: Request, body: CompletionBody) -> ModelRequest:
 
 
 class CompletionWriter(TextWriter):
-    """Writes answers in OpenAI's first format (see `TextWriter`).
+    """A writer of OpenAI's text completion format (see `TextWriter`).
 
     Args:
-        usage: whether a stream ends with what it took.
-        echo: texts with which the answers to each prompt begin.
+        usage: whether a stream ends with its usage.
+        echo: text of each prompt, which its answers begin with.
     """
 
     last = DONE
@@ -143,7 +143,7 @@ class CompletionWriter(TextWriter):
         return {**self._common, "choices": choices, **self._totals(done)}
 
     def _totals(self, done: Sequence[Done]) -> dict[str, Any]:
-        """Return the usage of all answers, and the times of the first."""
+        """Return the usage of all answers, and the timings of the first."""
         used, first = usage_of(self._reads.values(), done), done[0]
         return {"usage": used} | self._timings(first.choice, (first.tokens, first.seconds))
 
@@ -171,7 +171,7 @@ class CompletionWriter(TextWriter):
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
     def _logprobs(self, choice: int, noted: list[TokenLogprob] | None) -> dict[str, Any] | None:
-        """Return probabilities as this format has them, of the next tokens of an answer."""
+        """Convert the logprobs of an answer's next tokens to this format's form."""
         if not noted:
             return None
         raw, offsets = self._tokenizer.token_bytes, list[int]()
@@ -190,7 +190,7 @@ class CompletionWriter(TextWriter):
 
 
 def _name(raw: bytes) -> str:
-    """Return a token as OpenAI writes it: a part of a character by its bytes."""
+    """Return a token's text; for a part of a character its bytes, as OpenAI writes them."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class VectorBody(Body):
-    """What all formats have."""
+    """The parameters that all embedding formats share."""
 
     model: str | None = None
     encoding_format: Literal["float", "base64"] = "float"
@@ -70,11 +70,11 @@ async def native_embeddings(request: Request, body: NativeEmbeddingBody) -> Mode
 
 
 class EmbeddingWork(Writer):
-    """What is asked, how it is done, and the answer (see `Writer`).
+    """A request for embeddings: its computation, and the writer of its response.
 
     Args:
-        texts: texts, or tokens with texts between them; `param`: what they are called.
-        native: whether the answer is llama-server's own.
+        texts: texts, or token IDs mixed with texts; `param`: their name in the request.
+        native: whether the format is llama-server's own.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class EmbeddingWork(Writer):
         self._tokens = 0
 
     def prepare(self, model: LoadedModel) -> GenerationRequest:
-        """Return the request to the engine.
+        """Build the engine request.
 
         Raises:
-            APIError: it cannot be done; names the parameter.
+            APIError: a text or a setting is invalid for the model; names the parameter.
         """
         engine, ids = model.engine, list[list[int]]()
         for n, text in enumerate(self._texts):
@@ -165,13 +165,13 @@ class EmbeddingWork(Writer):
         generation.emit(Done(0, "stop", 0, 0, 0.0))
 
     def _encoded(self, vector: np.ndarray) -> bytes:
-        """Return a vector as JSON, made in the request's thread: others are answered meanwhile."""
+        """Serialize a vector as JSON, in the request's thread: the event loop stays free."""
         if self._body.encoding_format == "base64" and not self._native:
             return b'"' + base64.b64encode(vector.astype("<f4").tobytes()) + b'"'
         return to_json(vector.tolist())
 
     def add(self, event: Event) -> None:
-        """Drop the event: the answer is made while the texts are read."""
+        """Ignore the event: the response is built while the texts are computed."""
 
     def whole(self) -> bytes:
         kind = b"" if self._native else b'"object":"embedding",'
@@ -184,5 +184,5 @@ class EmbeddingWork(Writer):
         return to_json(more)[:-1] + b',"data":[' + data + b"]}"
 
     def stream(self, event: Event) -> bytes:
-        """Return nothing: there is no stream."""
+        """Return nothing: embeddings are not streamed."""
         return b""

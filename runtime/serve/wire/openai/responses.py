@@ -1,4 +1,4 @@
-"""``POST /v1/responses``: OpenAI's format of items."""
+"""``POST /v1/responses``: OpenAI's Responses format."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ async def responses(request: Request, body: ResponsesBody) -> ModelRequest:
 async def continued(
     request: Request, body: ResponsesBody
 ) -> tuple[ResponsesBody, list[dict[str, Any]]]:
-    """Return the request with the conversation that it continues, and its items, if needed.
+    """Return the body with the stored conversation before it, and the items to store, if needed.
 
     Raises:
-        APIError: the response before it is not there any more.
+        APIError: a stored response or item is gone.
     """
     store: ResponseStore = request.app.state.responses
     if "store" in body.model_fields_set and body.store and not store.enabled:
@@ -103,7 +103,7 @@ def _with_stored(
 
 
 def _refers(kind: str | None, content: object, summary: object) -> bool:
-    """Return whether an item refers to one of a response by its name.
+    """Return whether an input item refers to an item of a stored response by its ID.
 
     It is a reference, or a thought without its text, as LangChain's streams have it.
     """

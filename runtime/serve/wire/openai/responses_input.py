@@ -1,4 +1,4 @@
-"""Items and tools as OpenAI's Responses have them, and what they are here."""
+"""Items and tools of OpenAI's Responses format, and their conversion to the server's own."""
 
 from __future__ import annotations
 
@@ -132,10 +132,10 @@ TextFormat = Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")]
 
 
 def messages_of(instructions: str | None, items: str | Sequence[Item]) -> list[Message]:
-    """Return a conversation as templates take it.
+    """Convert instructions and items to messages that templates take.
 
     Raises:
-        APIError: the question is of a kind that no model here takes.
+        APIError: the question has content that no model here takes.
     """
     turns = Turns()
     turns.system(instructions or "")
@@ -166,15 +166,15 @@ def messages_of(instructions: str | None, items: str | Sequence[Item]) -> list[M
 
 
 def offered(tools: Sequence[Tool]) -> list[Offered]:
-    """Return the tools of a request."""
+    """Convert the tools of a request to `Offered`."""
     return [Offered(tool.type, tool.name, tool.description, tool.parameters) for tool in tools]
 
 
 def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
-    """Return whether there may be calls, and of which tools where not of all.
+    """Return whether calls are allowed or required, and the allowed tools unless all are.
 
     Raises:
-        APIError: it is only of tools that are ignored.
+        APIError: it allows only tools that are ignored.
     """
     if isinstance(choice, NamedTool):
         return "required", (choice.name,)
@@ -187,7 +187,7 @@ def choice_of(choice: ToolChoice) -> tuple[CallChoice, tuple[str, ...]]:
 
 
 def output_of(form: TextFormat | None, limits: Limits) -> dict[str, Any] | None:
-    """Return the schema that an answer must fit; raise `APIError` where it is too large."""
+    """Return the JSON schema of the answer, if any; raise `APIError` where it is too large."""
     if isinstance(form, SchemaFormat):
         return schema_of(form.schema_, "text.format.schema", limits)
     return {"type": "object"} if form is not None and form.type == "json_object" else None

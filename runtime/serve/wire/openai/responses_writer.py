@@ -1,4 +1,4 @@
-"""Answers in OpenAI's format of items."""
+"""Responses in OpenAI's Responses format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Form(NamedTuple):
-    """How a text is written: as an item of a type, with one part in a list."""
+    """The names for a kind of text in the format: its item type, ID prefix, part and events."""
 
     item: str
     prefix: str
@@ -43,17 +43,17 @@ _ECHOED = (
     *("instructions", "max_output_tokens", "parallel_tool_calls", "previous_response_id"),
     *("prompt_cache_key", "safety_identifier", "store", "temperature", "top_p", "user"),
 )
-"""Parameters that a response repeats as they were given."""
+"""Parameters that a response repeats from its request."""
 
 
 class ResponsesWriter(BlockWriter):
-    """Writes answers in OpenAI's format of items (see `Writer`): one after the other."""
+    """A writer of OpenAI's Responses format: items, one after the other (see `BlockWriter`)."""
 
     def __init__(self, model: str, body: ResponsesBody) -> None:
         super().__init__()
         self.model = model
         self.keep: Callable[[dict[str, Any]], None] | None = None
-        """Takes the response when it has ended."""
+        """Stores the response; called when it has ended."""
         self._id, self._created = f"resp_{token_hex(16)}", int(time.time())
         functions = [tool for tool in body.tools if tool.type == "function"]
         choice = body.tool_choice
@@ -84,7 +84,7 @@ class ResponsesWriter(BlockWriter):
         return self._event(f"response.{response['status']}", response=response)
 
     def silent(self) -> bytes:
-        """Repeat an event: Codex counts no comments."""
+        """Repeat an event, since Codex does not count comments."""
         response = self._response("in_progress")
         return self._start() or self._event("response.in_progress", response=response)
 
@@ -142,7 +142,7 @@ class ResponsesWriter(BlockWriter):
 
     @property
     def _at(self) -> dict[str, Any]:
-        """Where the last item is, and in it the part that grows."""
+        """Position of the growing part: item ID, output index, and index of the part."""
         at = {"item_id": self._blocks[-1]["id"], "output_index": self._last}
         return at if self._open == "call" else {**at, f"{_FORMS[self._open].parts}_index": 0}
 

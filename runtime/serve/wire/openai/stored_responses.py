@@ -1,7 +1,7 @@
-"""Responses that are stored for a while, so that a client need not send its conversation again.
+"""Responses stored for a while, so that clients need not send their conversations again.
 
-They are stored in memory, by key: never longer than the server runs, and the oldest are dropped
-first. Each holds the whole conversation before it, as JSON; so what they take is known.
+They are stored in memory, by key: never longer than the server runs, and the least recently used
+are dropped first. Each holds the whole conversation before it, as JSON; so its bytes are known.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A response, and the items that it answers: both as JSON."""
+    """A stored response and its input items, both as JSON."""
 
     response: bytes
     items: bytes
     used: float
-    """When it was last asked for, by `time.monotonic`."""
+    """When it was last requested, by `time.monotonic`."""
 
     @property
     def nbytes(self) -> int:
@@ -40,12 +40,11 @@ class Stored:
 
 
 class ResponseStore:
-    """The responses of one server, by the namespace of the key and by name. Safe to use from
-    several threads.
+    """The stored responses of one server, by namespace and ID; safe to use from several threads.
 
     Args:
-        count: of responses of a namespace.
-        nbytes: that they may take together.
+        count: limit of the responses of a namespace.
+        nbytes: limit of their bytes together.
         age_s: seconds without a request for it after which one is dropped.
     """
 
@@ -56,13 +55,13 @@ class ResponseStore:
 
     @property
     def enabled(self) -> bool:
-        """Whether any is stored."""
+        """Whether responses are stored at all."""
         return self._count > 0 and self._nbytes > 0
 
     def put(
         self, namespace: str, response: dict[str, Any], items: Sequence[dict[str, Any]]
     ) -> None:
-        """Store a response and the items that it answers, unless they exceed the limit."""
+        """Store a response and its input items, unless they exceed the limit of bytes."""
         stored = Stored(to_json(response), to_json(list(items)), time.monotonic())
         if not self.enabled or stored.nbytes > self._nbytes:
             return
@@ -72,7 +71,7 @@ class ResponseStore:
             self._let_go(own)
 
     def get(self, namespace: str, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-        """Return a response and the items that it answers; None where it is gone."""
+        """Return a response and its input items; None if it is gone."""
         with self._lock:
             own = self._stored.get(namespace)
             if own is None:
@@ -84,7 +83,7 @@ class ResponseStore:
         return from_json(stored.response), from_json(stored.items)
 
     def item(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """Return an item of a response by its identifier; None where it is gone."""
+        """Return an output item of a stored response by its ID; None if it is gone."""
         quoted = to_json(name)
         with self._lock:
             found = [k for k in self._stored.get(namespace, {}).values() if quoted in k.response]
@@ -92,7 +91,7 @@ class ResponseStore:
         return next((one for one in items if one.get("id") == name), None)
 
     def remove(self, namespace: str, name: str) -> bool:
-        """Delete a response; return whether it was there."""
+        """Delete a response; return whether it was stored."""
         with self._lock:
             return self._stored.get(namespace, {}).pop(name, None) is not None
 
@@ -102,13 +101,13 @@ class ResponseStore:
             self._stored.clear()
 
     def held(self) -> tuple[int, int]:
-        """Return how many there are, and the bytes that they take."""
+        """Return the number of stored responses, and their bytes."""
         with self._lock:
             every = [stored for own in self._stored.values() for stored in own.values()]
         return len(every), sum(stored.nbytes for stored in every)
 
     def _let_go(self, own: OrderedDict[str, Stored]) -> None:
-        """Drop the least recently used; the caller has the lock."""
+        """Drop expired or excess responses, least recently used first; the lock is held."""
         since = time.monotonic() - self._age_s
         taken = sum(stored.nbytes for stored in own.values())
         while own:
@@ -120,7 +119,7 @@ class ResponseStore:
 
 
 def items_of(given: str | Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the input as items that have a type, a status and an identifier each."""
+    """Convert the input to items that have a type, a status and an ID each."""
     found: list[dict[str, Any]] = []
     for one in [{"role": "user", "content": given}] if isinstance(given, str) else given:
         item = {name: value for name, value in one.items() if value is not None}
