@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.alone import decode_alone
+from helpers.alone import decode_alone, read_alone
 
 from triplepoint.errors import ContextOverflowError, SettingError
 from triplepoint.jit.kernels.kvcache import PAGE
@@ -163,8 +163,9 @@ def test_more_than_fit_at_once(engine: Engine, sampling: Sampling) -> None:
         most = max(most, engine.loaded.layout.memory.used)
 
     def work(prompt: list[int]) -> list[int]:
-        ready.wait()
-        return decode_alone(engine, prompt, 60, sampling=sampling)
+        session = read_alone(engine, prompt)
+        ready.wait()  # until all have asked for pages
+        return list(session.decode(max_tokens=60, sampling=sampling))
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(len(PROMPTS)) as threads:
         patch.setattr(Page, "__init__", watched)
