@@ -162,8 +162,8 @@ def test_no_call_names_what_is_not_there(engine: Engine, tmp_path: Path) -> None
             agent.run(question)
     agent.close()
     trace = Trace.load(path)
-    said = "\n".join(one.content for one in agent.messages if one.role == "assistant")
-    named = re.findall(r'"path": "([^"]*)"', said)  # also of calls that were cut
+    said = [one.content for one in agent.messages if one.role == "assistant"]
+    named = [path for text in said for path in re.findall(r'"path": "([^"]*)"', text)]
     assert named
     assert all(one == "" or (root / one).exists() for one in named)
     root.rename(tmp_path / "gone")
