@@ -144,7 +144,7 @@ class ChunkSink(Protocol):
         ...
 
     def row(self, row: Value) -> Callable[[Value | int, Value], None]:
-        """Return a function (dim, product) that receives a row's products, a vector at a time."""
+        """Return a function (dim, product) that takes a row's p . V, a vector at a time."""
         ...
 
 

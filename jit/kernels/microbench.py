@@ -32,7 +32,7 @@ def operations(peak: Peak, target: CpuTarget) -> int:
 
 
 def operands(lanes: int) -> np.ndarray:
-    """Return the input of `multiply`: uint8 [VECTORS, 4 * lanes]; products are small, sums 0."""
+    """Return operands and zeroed sums for `multiply`: uint8 [VECTORS, 4 * lanes]."""
     made = np.zeros((VECTORS, 4 * lanes), np.uint8)
     made[:OPERANDS] = 1
     return made

@@ -115,7 +115,7 @@ def cost_of(model: KnownModel, lanes: int, kv: KVFormat = KV) -> ModelCost:
 
 
 def sized(model: SyntheticModel, lanes: int, kv: KVFormat = KV) -> Sized:
-    """Size a model from a GGUF header without weights, on a target of `lanes` SIMD lanes."""
+    """Compute bytes of packed weights, KV cache and states, and pass costs, from a GGUF header."""
     from ..gguf.open import open_gguf
 
     target = next(one for one in TARGETS.values() if one.lanes == lanes)

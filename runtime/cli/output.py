@@ -232,7 +232,7 @@ class _Notes(logging.Handler):
 
 @contextlib.contextmanager
 def log_shown(output: Output, *, quiet: bool) -> Iterator[None]:
-    """Show slow steps and deviations from the request as notes; with `quiet`, errors alone."""
+    """Show the machine's log messages as notes in this context; with `quiet`, errors alone."""
     log, handler = logging.getLogger("triplepoint.machine"), _Notes(output)
     log.addHandler(handler)
     log.setLevel(logging.ERROR if quiet else logging.INFO)

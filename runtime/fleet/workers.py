@@ -72,7 +72,7 @@ class Worker(Protocol):
         ...
 
     def give(self, task: Task) -> None:
-        """Run a row in the background; its end is reported as an event."""
+        """Run the row of a task in the background; report its end as an event."""
         ...
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class LocalWorker:
         post(Event("ready", self))
 
     def give(self, task: Task) -> None:
-        """Run a row in the background; its end is reported as an event."""
+        """Run the row of a task in the background; report its end as an event."""
         with held():
             self._threads.submit(self._do, task)
 
@@ -252,7 +252,7 @@ class ServerWorker:
         self._probe_in_thread("")
 
     def give(self, task: Task) -> None:
-        """Run a row in the background; its end is reported as an event."""
+        """Run the row of a task in the background; report its end as an event."""
         with held():
             self._threads.submit(self._do, task)
 

@@ -89,7 +89,7 @@ class Variant:
 
 
 def variants_of(files: Iterable[RepoFile]) -> list[Variant]:
-    """Group `files` into models, by size."""
+    """Group GGUF files and their shards into variants of a model, smallest first."""
     groups: dict[tuple[str, int], dict[int, RepoFile]] = {}
     for file in files:
         if not file.path.lower().endswith(".gguf"):

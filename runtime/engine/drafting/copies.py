@@ -69,7 +69,7 @@ class Index:
 
 
 class NormalizedSources:
-    """The source texts of a session, converted to the forms in which a model copies them."""
+    """Source texts as a model copies them: without line numbers, and as JSON strings; in tokens."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer

@@ -76,7 +76,7 @@ class Plans:
 
     @property
     def decode(self) -> Plan[GraphBuilder]:
-        """The plan of one row: each thread prepares its inputs; the greedy choice follows."""
+        """The plan for passes of one token: each thread prepares inputs; ends in an argmax."""
         return self._plan("decode", 1, GraphBuilder)
 
     @property

@@ -147,7 +147,7 @@ class Forecasts:
         self._waited: dict[int, int] = {}  # ns by thread, so far
 
     def add(self, done: SharedPass) -> None:
-        """Record a pass: see `Runner.observe_shared`."""
+        """Record measured against predicted seconds of a pass; see `Runner.observe_shared`."""
         self.ratios.append(done.seconds / done.expected_s)
         rows = tuple(part.tokens for part in done.parts)
         self._alike.setdefault(rows, []).append(done.seconds)

@@ -228,7 +228,7 @@ def choose_pages(gain: PageGain) -> Decision:
 
 
 def choose_tile(known: TuningInputs) -> Decision:
-    """Choose the maximum tokens of a GEMM's register tile, in a pass of many tokens."""
+    """Choose the token width of the GEMM's register tile for passes with many tokens."""
     return _tile_choice(known, "tile", known.tiles.tile, default(known.target).tile)
 
 

@@ -28,7 +28,7 @@ class CallIds:
         self._turns = self._calls = 0
 
     def call(self, call_id: str, name: str, arguments: dict[str, Any]) -> ToolCall:
-        """Return a call of the assistant's turn, with the next ID."""
+        """Return a call of the assistant's turn; its new ID of our own replaces the client's."""
         own = f"c{self._turns % 10**4:04}{self._calls % 10**4:04}"
         self._calls += 1
         self._known[call_id] = (name, own)
