@@ -346,8 +346,8 @@ class Run:
             if decision is None or not decision.allowed:
                 self._refused[call.name] += 1
             yield ToolCallFinished(call.id, call.name, outcome.result, outcome.error, duration)
-            policies = self._seen_by_policies(context.usage.steps)
-            self._setup.harness.after_result(policies, call, outcome.result)
+            seen = self._seen_by_policies(context.usage.steps)
+            self._setup.harness.after_result(seen, call, outcome.result)
         return results
 
     def _alarm(self) -> threading.Timer | None:

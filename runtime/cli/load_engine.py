@@ -111,8 +111,8 @@ def engine_options(
         context: whether the length of the context may be chosen, and how it is decoded.
         several: whether there may be several models.
     """
-    told = {"help": f"{MODEL} ({model})", "action": "append" if several else "store"}
-    return EngineOptions.omit(*() if context else ("context", "draft")).but(model=told)
+    settings = {"help": f"{MODEL} ({model})", "action": "append" if several else "store"}
+    return EngineOptions.omit(*() if context else ("context", "draft")).but(model=settings)
 
 
 def flags_set(args: argparse.Namespace, names: Iterable[str]) -> list[str]:

@@ -116,8 +116,8 @@ class OptionGroup:
     def but(cls, **changes: dict[str, Any]) -> type[OptionGroup]:
         """Return a group with other settings or help texts of some options."""
         changed = dict(cls.options)
-        for name, told in changes.items():
-            settings = {**changed[name].settings, **told}
+        for name, change in changes.items():
+            settings = {**changed[name].settings, **change}
             text = settings.pop("help", changed[name].help)
             changed[name] = changed[name]._replace(settings=settings, help=text)
         return _group(changed)

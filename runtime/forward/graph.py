@@ -60,6 +60,7 @@ class GraphBuilder(GemmBuilder):
         super().__init__(name, target, threads, max_tokens, buffers, heads)
         self.kv = kv
         self._temperatures: dict[Temperature, np.ndarray] = {}
+        self._centered: set[int | None] = set()  # layers whose keys are stored without their means
         self.layer_index = 0
 
     @contextlib.contextmanager
@@ -215,10 +216,12 @@ class GraphBuilder(GemmBuilder):
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
         bias = cos if biases is None else biases
+        assert rule.source not in self._centered, "whose keys lack a bias that is not known here"
         if biases is not None and norms is None and rule.source is None:
             means = self._means(biases.reshape(-1, h.head_dim)[h.heads :][: h.kv_heads], rule)
             if means is not None:
                 bias, sizes["centered"] = np.append(biases, means), cos.shape[1]
+                self._centered.add(self.layer_index)
         width = h.head_dim + 2 * sizes.get("centered", 0)
         rotated = self.buffers.get("rotated", self.max_tokens, h.heads * width)
         cache = [BASE, *kv.offsets(self.layer_index if rule.source is None else rule.source)]
