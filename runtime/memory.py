@@ -89,24 +89,25 @@ def _advise_pages(mapped: mmap.mmap, huge: bool) -> None:
 def on_wanted_pages(data: np.ndarray, proc: Path = PROC) -> bool:
     """Return whether a mapped file's bytes lie on large pages, if those are wanted.
 
-    A file's pages are as large as its file system keeps them in memory. Judged by the first 64 MiB,
-    which are read for it; True where the system does not say.
+    A file's pages are as large as its file system keeps them in memory. Judged by 256 places at
+    most, which are read for it; True where the system does not say. All but a few must be large: of
+    a copy with 8 % on small ones decode took 3 % longer.
     """
-    if not _advised[0]:
+    places = len(data) // HUGE_PAGE
+    if not _advised[0] or not places:
         return True
-    data[: 64 << 20 : mmap.PAGESIZE].max()
-    start, inside, resident, large = data.ctypes.data, False, 0, 0
+    step = -(-places // 256)
+    read = len(data[: places * HUGE_PAGE : step * HUGE_PAGE].copy())
+    start, inside, large = data.ctypes.data, False, list[int]()
     with contextlib.suppress(OSError), (proc / "self/smaps").open(encoding="utf-8") as file:
         for line in file:
             name, _, rest = line.partition(" ")
             if not name.endswith(":"):
                 first, last = (int(edge, 16) for edge in name.split("-"))
                 inside = first <= start < last
-            elif inside and name == "Rss:":
-                resident = int(rest.split()[0])
             elif inside and name in ("FilePmdMapped:", "ShmemPmdMapped:"):
-                large += int(rest.split()[0])
-    return 2 * large >= resident
+                large.append(int(rest.split()[0]) << 10)
+    return not large or sum(large) >= 0.97 * read * HUGE_PAGE
 
 
 def will_need(data: np.ndarray) -> None:

@@ -18,7 +18,7 @@ from ...errors import ModelError
 POLL_S = 0.05
 QUIET = 10  # polls in which nothing was computed, before it begins
 BUSY = 0.2  # share of a core that other threads take, from which on it waits
-LINGER_S = 3.0  # that the end of the process waits for it
+LINGER_S = 5.0  # that the end of the process waits for it
 
 Write = Callable[[Callable[[float], None]], None]
 log = logging.getLogger("triplepoint.weights")

@@ -308,9 +308,9 @@ def write_alone(folder: Path, path: Path, nbytes: int, write: Callable[[], None]
         disk, left = shutil.disk_usage(folder), MOST_BYTES - nbytes
         if disk.free - nbytes < max(FREE_BYTES, FREE_SHARE * disk.total) or left < 0:
             return
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".partial") as probe:
-            probe.write(bytes(2 * HUGE_PAGE))
-            probe.flush()
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
+            for _ in range(2):  # each by itself, as `write_file` does
+                probe.write(bytes(HUGE_PAGE))
             mapped = mmap.mmap(probe.fileno(), 0, access=mmap.ACCESS_READ)
             if not on_wanted_pages(Arena.of(mapped, 0, 2 * HUGE_PAGE).take(2 * HUGE_PAGE)):
                 return

@@ -104,23 +104,24 @@ def test_pages_of_files_can_be_dropped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "wanted", "found"),
     [
-        ("Rss: 4096 kB\nFilePmdMapped: 2048 kB\n", True, True),
-        ("Rss: 4096 kB\nFilePmdMapped: 0 kB\n", True, False),
-        ("Rss: 4096 kB\nShmemPmdMapped: 4096 kB\n", True, True),
-        ("Rss: 4096 kB\nFilePmdMapped: 0 kB\n", False, True),
+        ("FilePmdMapped: 4096 kB\n", True, True),
+        ("FilePmdMapped: 2048 kB\n", True, False),
+        ("FilePmdMapped: 2048 kB\n", False, True),
+        ("FilePmdMapped: 0 kB\nShmemPmdMapped: 4096 kB\n", True, True),
+        ("Rss: 4096 kB\n", True, True),
     ],
 )
 def test_pages_of_a_mapped_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: str, wanted: bool, found: bool
 ) -> None:
     """The mapping's own entry counts; where large pages are no gain, any will do."""
-    data = np.zeros(4096, np.uint8)
-    at = data.ctypes.data
-    other = "Rss: 4 kB\nFilePmdMapped: 4 kB\n"
+    data = np.zeros(2 * HUGE_PAGE + 7, np.uint8)
+    at, end = data.ctypes.data, data.ctypes.data + len(data)
+    other = "Rss: 2048 kB\nFilePmdMapped: 2048 kB\n"
     (tmp_path / "self").mkdir()
     (tmp_path / "self/smaps").write_text(
-        f"0-{at:x} r--s 0 08:01 1 /a\n{other}{at:x}-{at + 4096:x} r--s 0 08:01 2 /b b\n{fields}"
-        f"{at + 4096:x}-ffffffffffff r--s 0 08:01 3\n{other}"
+        f"0-{at:x} r--s 0 08:01 1 /a\n{other}{at:x}-{end:x} r--s 0 08:01 2 /b b\n{fields}"
+        f"{end:x}-ffffffffffff r--s 0 08:01 3\n{other}"
     )
     monkeypatch.setattr(memory, "_advised", [wanted])
     assert memory.on_wanted_pages(data, tmp_path) is found
