@@ -53,7 +53,7 @@ from .packed_file import (
 STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
 SAMPLE = 512  # bytes of each tensor
 SMALL = 256 << 20  # bytes of packed weights that are packed in 0.2 s, and so not kept unasked
-MOST_BYTES = 32 << 30  # of all copies, when one is kept unasked
+MAX_BYTES = 32 << 30  # of all copies, when one is kept unasked
 FREE_BYTES, FREE_SHARE = 4 << 30, 0.1  # of the disk, that it leaves free at least
 UNUSED = getattr(os, "O_NOATIME", 0)  # a look at what a copy is does not count as use
 SLOW = (
@@ -298,14 +298,14 @@ def _make_room(
 def write_alone(folder: Path, path: Path, nbytes: int, write: Callable[[], None]) -> None:
     """Call `write` for a copy that nobody asked for, unless another process writes one.
 
-    Copies go first that were unused longest, down to MOST_BYTES. None is written if the disk would
+    Copies go first that were unused longest, down to MAX_BYTES. None is written if the disk would
     be too full, or its file system does not keep it in memory on large pages.
     """
     _make_room(folder, nbytes, path)
     with _only_one(folder) as alone:
         if not alone or path.exists():
             return
-        disk, left = shutil.disk_usage(folder), MOST_BYTES - nbytes
+        disk, left = shutil.disk_usage(folder), MAX_BYTES - nbytes
         if disk.free - nbytes < max(FREE_BYTES, FREE_SHARE * disk.total) or left < 0:
             return
         with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:

@@ -232,7 +232,7 @@ def test_copies_that_are_unused_go_first(
     written = kept["a"].stat().st_mtime_ns
     load_unasked(tmp_path / "a.gguf", pool, folder)
     assert kept["a"].stat().st_mtime_ns == written
-    monkeypatch.setattr(packed_cache, "MOST_BYTES", 3 * kept["a"].stat().st_size)
+    monkeypatch.setattr(packed_cache, "MAX_BYTES", 3 * kept["a"].stat().st_size)
     load_unasked(model, pool, folder)
     unasked.pop()()
     assert not kept["b"].exists()
