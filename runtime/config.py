@@ -25,6 +25,7 @@ from ..errors import ModelError, SettingError
 from .files import write_file
 
 MODEL = "TRIPLEPOINT_MODEL"
+PACKED = "TRIPLEPOINT_CACHE_PACKED_WEIGHTS"
 BUILT_IN = "nano"
 MAX_BYTES = 1 << 20  # of the file
 
@@ -46,6 +47,7 @@ KEYS: dict[str, tuple[str, str, tuple[type, ...], Callable[[Any], object]]] = {
     "tools": ("none", 'a list of "find", "edit", "net" and "exec"', (list,), _are_groups),
     "threads": ("automatic", "a whole number from 1 to 256", (int,), range(1, 257).__contains__),
     "kv": ("bf16", '"bf16", "q8" or "f32"', (str,), ("bf16", "q8", "f32").__contains__),
+    "cache_packed_weights": ("true", "true or false", (bool,), lambda _: True),
     "temperature": ("the model's", "a number from 0 to 100", (int, float), lambda t: 0 <= t <= 100),
     "trace": ("true", "true or false", (bool,), lambda _: True),
     "trace_keep_days": ("no limit", "a whole number from 1 to 9999", (int,), lambda n: 0 < n < 1e4),
@@ -81,6 +83,18 @@ def default_model(environ: Mapping[str, str] = os.environ) -> Setting:
     if chosen := environ.get(MODEL):
         return Setting(chosen, MODEL)
     return read_settings().get("model") or Setting(BUILT_IN, "built in")
+
+
+def keeps_packed_weights(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether packed weights are kept on disk where nobody says otherwise.
+
+    Raises:
+        SettingError: the environment or the settings file says neither yes nor no.
+    """
+    if (said := environ.get(PACKED, "on")) not in ("on", "off"):
+        raise SettingError(f"{PACKED} must be on or off, not {said!r}")
+    found = read_settings().get("cache_packed_weights")
+    return said == "on" and (found is None or found.value)
 
 
 def read_settings() -> dict[str, Setting]:

@@ -86,6 +86,30 @@ def _advise_pages(mapped: mmap.mmap, huge: bool) -> None:
             mapped.madvise(advice)
 
 
+def on_wanted_pages(data: np.ndarray, proc: Path = PROC) -> bool:
+    """Return whether a mapped file's bytes lie on large pages, if those are wanted.
+
+    A file's pages are as large as its file system keeps them in memory. Judged by 256 places at
+    most, which are read for it; True where the system does not say. All but a few must be large: of
+    a copy with 8 % on small ones decode took 3 % longer.
+    """
+    places = len(data) // HUGE_PAGE
+    if not _advised[0] or not places:
+        return True
+    step = -(-places // 256)
+    read = len(data[: places * HUGE_PAGE : step * HUGE_PAGE].copy())
+    start, inside, large = data.ctypes.data, False, list[int]()
+    with contextlib.suppress(OSError), (proc / "self/smaps").open(encoding="utf-8") as file:
+        for line in file:
+            name, _, rest = line.partition(" ")
+            if not name.endswith(":"):
+                first, last = (int(edge, 16) for edge in name.split("-"))
+                inside = first <= start < last
+            elif inside and name in ("FilePmdMapped:", "ShmemPmdMapped:"):
+                large.append(int(rest.split()[0]) << 10)
+    return not large or sum(large) >= 0.97 * read * HUGE_PAGE
+
+
 def will_need(data: np.ndarray) -> None:
     """Prefetch the pages of a mapped file that `data` lies on."""
     start = data.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
@@ -152,10 +176,11 @@ def installed_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
     return min(found, default=0)
 
 
-def available_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
+def available_bytes(proc: Path = PROC, cgroups: Path = CGROUPS, *, drop_files: bool = False) -> int:
     """Return the bytes that this process could allocate now without swapping, within its limits.
 
-    Where the system does not say, all that is installed.
+    Where the system does not say, all that is installed. drop_files: also in place of those pages
+    of files that its group uses, which are then read again.
     """
     found = [_number(proc / "meminfo", "MemAvailable:") or installed_bytes(proc, cgroups)]
     for version, folder in folders("memory", proc, cgroups):
@@ -163,7 +188,9 @@ def available_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
         most, taken = _number(folder / limit), _number(folder / used)
         if most is not None and taken is not None:
             # Pages of files that were not touched lately go when memory is asked for.
-            found.append(most - taken + (_number(folder / "memory.stat", cache) or 0))
+            names = (cache, cache.replace("inactive", "active"))[: 2 if drop_files else 1]
+            cached = [_number(folder / "memory.stat", name) or 0 for name in names]
+            found.append(most - taken + sum(cached))
     if (left := address_space_left(proc)) is not None:
         found.append(left)
     return max(0, min(found))

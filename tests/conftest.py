@@ -35,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     from helpers import fence
 
     fence.install()
+    # Copies of large models would fill the disk; tests of them say so.
+    os.environ.setdefault("TRIPLEPOINT_CACHE_PACKED_WEIGHTS", "off")
     cache = getattr(config, "cache", None)  # absent under -p no:cacheprovider
     if cache is None:
         return

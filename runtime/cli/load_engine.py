@@ -89,8 +89,9 @@ class EngineOptions(OptionGroup):
     """KV cache format (default: bf16)"""
     kv_memory: int | None = option("SIZE", type=nbytes)
     """memory for all KV caches, e.g. 4GB (default: three quarters of free memory)"""
-    cache_packed_weights: bool = option()
-    """keep the packed weights on disk and map them on later runs"""
+    cache_packed_weights: bool | None = option(action=argparse.BooleanOptionalAction)
+    """keep the packed weights on disk and map them on later runs (default: where disk and file
+    system suit)"""
     tune: list[tuple[str, str]] | None = option("KEY=VALUE", action="append", type=setting)
     """override a setting that is otherwise chosen automatically: chunk=512, kv_split=off,
     spin=300us, tile=8, max_single_tile=9, pages=off, adaptive=off, jump_forward=off; repeatable"""
@@ -198,7 +199,6 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
         require_address_space(320_000_000, "importing numpy and LLVM")
     from ..engine.engine import Engine
 
-    keep = getattr(args, "cache_packed_weights", False)
     with output.progress:
         engine = Engine.load(
             _chosen_path(args, output),
@@ -207,7 +207,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
             kv=args.kv or "bf16",
             context=getattr(args, "context", None),
             progress=output.progress.loading,
-            cache_packed_weights=keep,
+            cache_packed_weights=getattr(args, "cache_packed_weights", None),
             kv_memory=getattr(args, "kv_memory", None),
             **decoding_of(args),
         )

@@ -18,7 +18,7 @@ from ...jit.compile import Library
 from ...jit.kernels.kvcache import KVFormat
 from ...jit.pool import Pool
 from .. import models
-from ..config import default_model
+from ..config import default_model, keeps_packed_weights
 from ..forward.kv import KVCache
 from ..gguf.open import open_gguf
 from ..physics.machine import pool_size
@@ -73,7 +73,7 @@ class Engine(ProcessBound, Closing):
         kv: str = "bf16",
         context: int | None = None,
         progress: Callable[[float], None] | None = None,
-        cache_packed_weights: bool = False,
+        cache_packed_weights: bool | None = None,
         jump_forward: bool = True,
         draft_tokens: int | Literal["auto"] = "auto",
         draft_source: DraftSource = "auto",
@@ -99,7 +99,8 @@ class Engine(ProcessBound, Closing):
                 32,768.
             progress: called with the share of the weights that is packed, 0 to 1.
             cache_packed_weights: keep the packed weights on disk, as large as the model's file, and
-                map them on later loads; see `engine.loaded.packed_cache` for the outcome.
+                map them on later loads; see `engine.loaded.packed_cache` for the outcome. Default:
+                written while nothing else runs, where disk and file system suit.
             jump_forward: skip decoding of tokens that a grammar forces.
             draft_tokens: maximum tokens that a pass drafts; 0: none; ``auto``: chosen
                 automatically. Drafting does not change the output.
@@ -124,7 +125,10 @@ class Engine(ProcessBound, Closing):
         if kv not in get_args(KVFormat):
             known = ", ".join(get_args(KVFormat))
             raise SettingError(f"unknown KV cache format {kv!r}; known: {known}")
-        check_switch(cache_packed_weights, "cache_packed_weights", SettingError)
+        if cache_packed_weights is not None:
+            check_switch(cache_packed_weights, "cache_packed_weights", SettingError)
+        elif not keeps_packed_weights():
+            cache_packed_weights = False
         if not (context is None or type(context) is int):
             raise SettingError(f"context must be a number of tokens, not {context!r}")
         if context is not None and context < 1:

@@ -95,12 +95,7 @@ def merge_model(tokens: dict[str, int], merges: Sequence[str], **options: Any) -
     """
     from tokenizers.models import BPE
 
-    # A merge names tokens: their texts are in memory already.
-    same = {token: token for token in tokens}.get
-    pairs = [
-        (same(left, left), same(right, right))
-        for left, _, right in (merge.partition(" ") for merge in merges)
-    ]
+    pairs = [merge.partition(" ")[::2] for merge in merges]
     try:
         return BPE(tokens, pairs, **options)
     except Exception:  # the library raises nothing narrower: a merge names a missing token

@@ -193,8 +193,8 @@ class Vocabulary:
         # Files converted carelessly carry their control tokens as normal ones.
         control.update(
             i
-            for i, token in enumerate(tokens)
-            if token.startswith(("<|", "<｜")) and self._is_stray_control(i)
+            for i in self._texts.starting(b"<")
+            if tokens[i].startswith(("<|", "<｜")) and self._is_stray_control(i)
         )
         control.update(i for i in self._named.values() if looks_like_markup(tokens[i]))
         return frozenset(control)

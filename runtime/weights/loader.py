@@ -211,10 +211,15 @@ class WeightLoader:
         """The requested matrices, in the order of their ranges of the arena."""
         return tuple(self._wanted)
 
-    def pack_all(self, pool: Pool, progress: Callable[[float], None] | None = None) -> Arena:
-        """Pack every requested matrix; call `progress` with the fraction done."""
+    def pack_all(
+        self,
+        pool: Pool,
+        progress: Callable[[float], None] | None = None,
+        arena: Arena | None = None,
+    ) -> Arena:
+        """Pack every requested matrix into `arena`; call `progress` with the fraction done."""
         self.gguf.check_unchanged()
-        arena = Arena(self.arena_bytes)
+        arena = arena or Arena(self.arena_bytes)
         self.place(arena)
         work = [(m, [self._source(m, n) for n in range(m.copies)]) for m in self._wanted]
         packed = {name for matrix in self._wanted for name in matrix.sources}

@@ -4,6 +4,11 @@ One file (`packed_file.py`) is what `WeightLoader.pack_all` makes of one model f
 panels. It says of which model it is, which code packed it and into which layout, and is used only
 if all of that is as it must be. Copies are mapped read-only and shared: processes that use the same
 one have it in memory once.
+
+Unless a caller says otherwise, a copy is kept where that costs nothing that matters: of weights
+that take long enough to pack, written while nothing else runs, on a disk that has room, and by a
+file system that has it in memory on large pages (decode from small ones is slower). Weights that
+memory has no room for are packed into the file itself, and read from it.
 """
 
 from __future__ import annotations
@@ -12,8 +17,13 @@ import contextlib
 import functools
 import hashlib
 import json
+import logging
+import mmap
+import os
 import shutil
+import tempfile
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +35,9 @@ from ...jit.kernels import grids, grids8, panels, panels_k, panels_small
 from ...jit.pool import Pool
 from ..files import make_folder
 from ..gguf.file import GGUFFile
-from ..memory import Arena
+from ..memory import HUGE_PAGE, Arena, available_bytes, on_wanted_pages
 from . import loader, packing
+from .idle_writer import IdleWriter
 from .loader import WeightLoader
 from .packed_file import (
     Progress,
@@ -34,12 +45,22 @@ from .packed_file import (
     cannot,
     check_pieces,
     map_file,
+    pack_into_file,
     read_header,
     write_file,
 )
 
 STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
 SAMPLE = 512  # bytes of each tensor
+SMALL = 256 << 20  # bytes of packed weights that are packed in 0.2 s, and so not kept unasked
+MAX_BYTES = 32 << 30  # of all copies, when one is kept unasked
+FREE_BYTES, FREE_SHARE = 4 << 30, 0.1  # of the disk, that it leaves free at least
+UNUSED = getattr(os, "O_NOATIME", 0)  # a look at what a copy is does not count as use
+SLOW = (
+    "the model's weights (%.1f GB) exceed the memory that this process may use (%.1f GB), so each "
+    "token reads from the disk"
+)
+log = logging.getLogger("triplepoint.machine")
 SUFFIX = ".packed"
 PACKING = (panels, panels_k, panels_small, grids, grids8)  # the kernel that packs is made by these
 CALLERS = (loader, packing)  # and these say what is packed where
@@ -121,7 +142,7 @@ class CacheStatus:
     """The result of `pack_or_map`.
 
     Attributes:
-        copy: the copy on disk; mapped: whether it was there (else it was written now).
+        copy: the copy on disk, or that will be; mapped: whether the weights are mapped from it.
         refused: why one that was there could not be used, if so.
     """
 
@@ -135,36 +156,69 @@ def pack_or_map(
     pool: Pool,
     progress: Progress | None = None,
     folder: Path | None = None,
-) -> tuple[Arena, CacheStatus]:
-    """Map the weights from their packed copy; pack and write it if no copy is usable.
+    *,
+    keep: bool | None = True,
+) -> tuple[Arena, CacheStatus | None]:
+    """Map the weights from their packed copy; pack them and write one if none is usable.
+
+    keep: None: only where that costs nothing that matters, and later; False: neither.
 
     Raises:
-        ModelError: the disk has not enough room, or cannot be written to.
+        ModelError: a copy that is needed cannot be written, for lack of room or otherwise.
     """
+    nbytes, available = weights.arena_bytes, available_bytes(drop_files=True)
+    exceeds = nbytes > available
+    if keep is False or (keep is None and nbytes < SMALL and not exceeds):
+        return weights.pack_all(pool, progress), None
     folder = folder or default_folder()
     identity, model = Identity.of(weights), weights.gguf.path
     weights.gguf.check_unchanged()
-    path, refused = folder / identity.file_name(model), None
-    try:
-        arena = map_file(path, asdict(identity))
-    except FileNotFoundError:
-        pass
-    except RefusedCopyError as error:
-        refused = str(error)
-    except OSError as error:
-        refused = f"cannot read the packed copy {path}: {error.strerror}"
-    else:
+    path, fields, name = folder / identity.file_name(model), asdict(identity), str(model.resolve())
+    arena, refused = _mapped(path, fields)
+    if exceeds:
+        log.warning(SLOW, nbytes / 1e9, available / 1e9)
+    if exceeds and arena is None:
+        _make_room(folder, nbytes, path, "make room there, or run a smaller model")
+        pack_into_file(path, fields, name, lambda file: weights.pack_all(pool, progress, file))
+        _remove_superseded(folder, path, identity, model)
+        arena = map_file(path, fields)
+    if arena is not None:
         weights.place(arena)
+        if not (keep or exceeds or on_wanted_pages(arena.bytes)):
+            return weights.pack_all(pool, progress), None
         if progress:
             progress(1.0)
-        return arena, CacheStatus(_described(path, model, identity), True)
-    _make_room(folder, identity.nbytes, path)
-    half = (lambda share: progress(share / 2)) if progress else None
-    arena = weights.pack_all(pool, half)
-    rest = (lambda share: progress(0.5 + share / 2)) if progress else None
-    write_file(path, asdict(identity), str(model.resolve()), arena, rest)
-    _remove_superseded(folder, path, identity, model)
+        _note_use(path)
+        return arena, CacheStatus(_described(path, model, identity), True, refused)
+
+    def write(arena: Arena, progress: Progress | None) -> None:
+        write_file(path, fields, name, arena, progress)
+        _remove_superseded(folder, path, identity, model)
+
+    if keep:
+        _make_room(folder, nbytes, path)
+        arena = weights.pack_all(pool, (lambda n: progress(n / 2)) if progress else None)
+        write(arena, (lambda n: progress(0.5 + n / 2)) if progress else None)
+    else:
+        arena = weights.pack_all(pool, progress)
+        if refused:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        later = functools.partial(write, arena)
+        IdleWriter(lambda progress: write_alone(folder, path, nbytes, lambda: later(progress)))
     return arena, CacheStatus(_described(path, model, identity), False, refused)
+
+
+def _mapped(path: Path, identity: dict[str, Any]) -> tuple[Arena | None, str | None]:
+    """Map the copy at `path`; return None if there is none, and why if it was refused."""
+    try:
+        return map_file(path, identity), None
+    except FileNotFoundError:
+        return None, None
+    except RefusedCopyError as error:
+        return None, str(error)
+    except OSError as error:
+        return None, f"cannot read the packed copy {path}: {error.strerror}"
 
 
 def copies(folder: Path | None = None) -> list[PackedCopy]:
@@ -172,7 +226,7 @@ def copies(folder: Path | None = None) -> list[PackedCopy]:
     found = []
     for path in sorted((folder or default_folder()).glob(f"*{SUFFIX}")):
         model = layout = "?"
-        with contextlib.suppress(OSError, RefusedCopyError), open_regular(path) as file:
+        with contextlib.suppress(OSError, RefusedCopyError), open_regular(path, UNUSED) as file:
             header = read_header(file.fileno(), path)
             model, layout = str(header["model"]), str(header["identity"]["layout"])
         with contextlib.suppress(OSError):
@@ -223,7 +277,9 @@ def _size(path: Path) -> int:
 # --- room for it
 
 
-def _make_room(folder: Path, nbytes: int, path: Path) -> None:
+def _make_room(
+    folder: Path, nbytes: int, path: Path, remedy: str = "load without keeping it"
+) -> None:
     """Create the folder, remove what killed processes left, and check that a copy fits."""
     try:
         make_folder(folder)
@@ -236,7 +292,58 @@ def _make_room(folder: Path, nbytes: int, path: Path) -> None:
         raise cannot(path, error) from error
     if nbytes + (1 << 24) > free:
         sizes = f"{nbytes / 1e6:,.1f} MB, {folder} has {free / 1e6:,.1f} MB free"
-        raise ModelError(f"the packed copy needs {sizes}; load without keeping it")
+        raise ModelError(f"the packed copy needs {sizes}; {remedy}")
+
+
+def write_alone(folder: Path, path: Path, nbytes: int, write: Callable[[], None]) -> None:
+    """Call `write` for a copy that nobody asked for, unless another process writes one.
+
+    Copies go first that were unused longest, down to MAX_BYTES. None is written if the disk would
+    be too full, or its file system does not keep it in memory on large pages.
+    """
+    _make_room(folder, nbytes, path)
+    with _only_one(folder) as alone:
+        if not alone or path.exists():
+            return
+        disk, left = shutil.disk_usage(folder), MAX_BYTES - nbytes
+        if disk.free - nbytes < max(FREE_BYTES, FREE_SHARE * disk.total) or left < 0:
+            return
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
+            for _ in range(2):  # each by itself, as `write_file` does
+                probe.write(bytes(HUGE_PAGE))
+            mapped = mmap.mmap(probe.fileno(), 0, access=mmap.ACCESS_READ)
+            if not on_wanted_pages(Arena.of(mapped, 0, 2 * HUGE_PAGE).take(2 * HUGE_PAGE)):
+                return
+        others = [(old.stat(), old) for old in folder.glob(f"*{SUFFIX}")]
+        for status, old in sorted(others, key=lambda other: -other[0].st_atime):
+            left -= status.st_size
+            if left < 0:
+                old.unlink(missing_ok=True)
+        write()
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Iterator[bool]:
+    """Yield whether no other process is in such a block."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: then two write the same
+        yield True
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
+
+
+def _note_use(path: Path) -> None:
+    """Note in the file's time of access that the copy was used."""
+    with contextlib.suppress(OSError):
+        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 
 
 def _remove_superseded(folder: Path, path: Path, identity: Identity, model: Path) -> None:
@@ -244,7 +351,7 @@ def _remove_superseded(folder: Path, path: Path, identity: Identity, model: Path
     for old in folder.glob(f"*{SUFFIX}"):
         if old == path:
             continue
-        with contextlib.suppress(OSError, RefusedCopyError), open_regular(old) as file:
+        with contextlib.suppress(OSError, RefusedCopyError), open_regular(old, UNUSED) as file:
             header = read_header(file.fileno(), old)
             same = {k: header["identity"].get(k) for k in ("parts", "packing")}
             ours = header["model"] == str(model.resolve())

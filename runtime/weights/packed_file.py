@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
+import mmap
 import os
 import random
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ VERSION = 2
 PIECE = HUGE_PAGE  # bytes of data that have one CRC, and are written at once
 WHOLE = 32  # pieces up to which all are checked when a file is mapped
 SAMPLED = 8  # pieces that are checked of a larger one
+SYNCED = 8  # pieces that are written before they are synced
 MAX_HEADER = 1 << 26
 
 Progress = Callable[[float], None]
@@ -117,12 +120,55 @@ def write_file(
         ModelError: it cannot be written; nothing is left of it then.
     """
     data = memoryview(arena.bytes)  # pyright: ignore[reportArgumentType]: numpy's has a buffer
+    with _finished(path, identity, model) as (file, header):
+        file.seek(header["offset"])
+        for n in range(len(header["crc"])):
+            piece = data[n * PIECE : (n + 1) * PIECE]
+            header["crc"][n] = zlib.crc32(piece)
+            while piece:
+                piece = piece[file.write(piece) :]
+            if progress and n % 8 == 0:
+                progress(n / len(header["crc"]))
+            if n % SYNCED == SYNCED - 1:  # so that the last one is short
+                os.fsync(file.fileno())
+    if progress:
+        progress(1.0)
+
+
+def pack_into_file(
+    path: Path, identity: Fields, model: str, pack: Callable[[Arena], object]
+) -> None:
+    """Write a packed copy that memory has no room for: `pack` fills an arena that is the file.
+
+    Raises:
+        ModelError: it cannot be written; nothing is left of it then.
+    """
+    with _finished(path, identity, model) as (file, header):
+        end = header["offset"] + identity["nbytes"]
+        # A disk that is full is an error here; from the mapping it would be a signal.
+        reserve = getattr(os, "posix_fallocate", None) or (lambda file, _, n: os.truncate(file, n))
+        reserve(file.fileno(), 0, end)
+        mapped = mmap.mmap(file.fileno(), end)
+        pack(Arena.of(mapped, header["offset"], identity["nbytes"]))
+        mapped.flush()
+        for n in range(len(header["crc"])):
+            at = header["offset"] + n * PIECE
+            header["crc"][n] = zlib.crc32(os.pread(file.fileno(), min(PIECE, end - at), at))
+
+
+@contextlib.contextmanager
+def _finished(path: Path, identity: Fields, model: str) -> Iterator[tuple[io.FileIO, Fields]]:
+    """Open a file for the data of a packed copy; write the header, sync and rename it at the end.
+
+    The block fills in the header's CRCs.
+    """
+    count = -(-identity["nbytes"] // PIECE)
     header: Fields = {
         "version": VERSION,
         "model": model,
         "identity": identity,
         "offset": 0,
-        "crc": [0xFFFFFFFF] * -(-len(data) // PIECE),  # as long as what will stand there, or longer
+        "crc": [0xFFFFFFFF] * count,  # as long as what will stand there, or longer
     }
     header["offset"] = -(-(len(json.dumps(header)) + 128) // HUGE_PAGE) * HUGE_PAGE
     temporary = None
@@ -130,15 +176,8 @@ def write_file(
         # A damaged copy of the same name goes first: there may be no room for both.
         path.unlink(missing_ok=True)
         descriptor, temporary = tempfile.mkstemp(".partial", f".{path.stem}.", path.parent)
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            file.seek(header["offset"])
-            for n in range(len(header["crc"])):
-                piece = data[n * PIECE : (n + 1) * PIECE]
-                header["crc"][n] = zlib.crc32(piece)
-                while piece:
-                    piece = piece[file.write(piece) :]
-                if progress and n % 8 == 0:
-                    progress(n / len(header["crc"]))
+        with os.fdopen(descriptor, "r+b", buffering=0) as file:
+            yield file, header
             text = json.dumps(header).encode()
             head = MAGIC + struct.pack("<Q", len(text))
             assert len(head) + len(text) + 32 <= header["offset"]
@@ -152,8 +191,6 @@ def write_file(
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-    if progress:
-        progress(1.0)
 
 
 def cannot(path: Path, error: OSError) -> ModelError:

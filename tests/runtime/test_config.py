@@ -11,7 +11,15 @@ import pytest
 
 from triplepoint.errors import SettingError
 from triplepoint.jit.kernels.kvcache import KVFormat
-from triplepoint.runtime.config import KEYS, config_path, default_model, keep_model, read_settings
+from triplepoint.runtime.config import (
+    KEYS,
+    PACKED,
+    config_path,
+    default_model,
+    keep_model,
+    keeps_packed_weights,
+    read_settings,
+)
 from triplepoint.tools.groups import GROUPS
 
 
@@ -40,11 +48,23 @@ def test_who_wins() -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_packed_weights_are_kept_unless_someone_objects() -> None:
+    """The environment and the file may each say no; what is neither on nor off is refused."""
+    assert keeps_packed_weights({})
+    assert not keeps_packed_weights({PACKED: "off"})
+    with pytest.raises(SettingError, match=f"{PACKED} must be on or off, not 'no'"):
+        keeps_packed_weights({PACKED: "no"})
+    _write("cache_packed_weights = false")
+    assert not keeps_packed_weights({})
+    assert not keeps_packed_weights({PACKED: "on"})
+
+
 def test_values_have_types() -> None:
     """What may be set is what the code takes, and each value says its line."""
     text = """tools = ["find", "edit", "net", "exec"]
 threads = 2
 kv = "q8"
+cache_packed_weights = false
 temperature = 0
 trace = false
 trace_keep_days = 30
@@ -54,7 +74,7 @@ trace_keep_bytes = 12_000_000_000
     found = read_settings()
 
     assert [found[name].value for name in KEYS if name != "model"] == [
-        list(GROUPS), 2, "q8", 0, False, 30, 12 * 10**9,
+        list(GROUPS), 2, "q8", False, 0, False, 30, 12 * 10**9,
     ]  # fmt: skip
     assert found["kv"].source == f"{config_path()}, line 3"
     keep_model("qwen3:4b")

@@ -93,6 +93,41 @@ def test_available_memory_knows_its_group(
     assert available_bytes(*system(tmp_path, groups, files)) == expected
 
 
+def test_pages_of_files_can_be_dropped(tmp_path: Path) -> None:
+    """What files have in memory is room for what is read from a file itself."""
+    stat = "inactive_file 100\nactive_file 150\n"
+    files = {"memory.max": "1000", "memory.current": "700", "memory.stat": stat}
+    where = system(tmp_path, "0::/\n", files)
+    assert (available_bytes(*where), available_bytes(*where, drop_files=True)) == (400, 550)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted", "found"),
+    [
+        ("FilePmdMapped: 4096 kB\n", True, True),
+        ("FilePmdMapped: 2048 kB\n", True, False),
+        ("FilePmdMapped: 2048 kB\n", False, True),
+        ("FilePmdMapped: 0 kB\nShmemPmdMapped: 4096 kB\n", True, True),
+        ("Rss: 4096 kB\n", True, True),
+    ],
+)
+def test_pages_of_a_mapped_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: str, wanted: bool, found: bool
+) -> None:
+    """The mapping's own entry counts; where large pages are no gain, any will do."""
+    data = np.zeros(2 * HUGE_PAGE + 7, np.uint8)
+    at, end = data.ctypes.data, data.ctypes.data + len(data)
+    other = "Rss: 2048 kB\nFilePmdMapped: 2048 kB\n"
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/smaps").write_text(
+        f"0-{at:x} r--s 0 08:01 1 /a\n{other}{at:x}-{end:x} r--s 0 08:01 2 /b b\n{fields}"
+        f"{end:x}-ffffffffffff r--s 0 08:01 3\n{other}"
+    )
+    monkeypatch.setattr(memory, "_advised", [wanted])
+    assert memory.on_wanted_pages(data, tmp_path) is found
+    assert memory.on_wanted_pages(data, tmp_path / "none")
+
+
 def test_available_memory_of_this_machine() -> None:
     """Here it is some, and no more than is installed."""
     installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

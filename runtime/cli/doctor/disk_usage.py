@@ -17,7 +17,7 @@ _WORDS = {
     "kernels": "compiled kernels",
     "machine": "measured limits of this machine",
     "synthetic": "synthetic models",
-    "packed": "packed copies of models",
+    "packed": "packed weights of models; `triplepoint doctor cache clean packed` removes them",
     "evidence": "words of folders, by which lines for questions are found",
     "prefixes": "prefixes of conversations, which need not be computed again",
     "harness": "settings of the harness that were tuned for model files",

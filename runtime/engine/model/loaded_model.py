@@ -91,7 +91,7 @@ class LoadOptions:
     kv: KVFormat
     context: int | None
     progress: Callable[[float], None] | None
-    cache_packed_weights: bool
+    cache_packed_weights: bool | None
     fixed: Overrides
     kv_memory: int | None
     mtp: bool
@@ -115,7 +115,7 @@ class LoadedModel(ProcessBound):
         layout: what the pages of KV caches are made of.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
         attention_tile: tokens of a pass that share one read of the cache.
-        packed_cache: the packed copy of the weights on disk, if one was asked for.
+        packed_cache: the packed copy of the weights on disk, if one is there or will be written.
         sampling: the settings of the model's file (`general.sampling.*`).
         sampling_notes: settings of the file that are not used, and why.
         lock: held while a pass runs.
@@ -166,11 +166,10 @@ class LoadedModel(ProcessBound):
         # Beside weights, as measured with nano and vocabularies of 49,152 and 151,936 tokens.
         beside = 100_000_000 + 3_000 * self.tokenizer.n_vocab
         require_address_space(weights.arena_bytes + beside, self.model.name)
-        self.packed_cache: CacheStatus | None = None
-        if options.cache_packed_weights:
-            self.weights, self.packed_cache = pack_or_map(weights, pool, options.progress)
-        else:
-            self.weights = weights.pack_all(pool, options.progress)
+        self.packed_cache: CacheStatus | None
+        self.weights, self.packed_cache = pack_or_map(
+            weights, pool, options.progress, keep=options.cache_packed_weights
+        )
         self.sampling, self.sampling_notes = file_sampling(gguf.metadata)
         self.buffers = Workspace()
         self.outputs = OutputBuffers(config.n_vocab)

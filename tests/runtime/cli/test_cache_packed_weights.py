@@ -8,22 +8,16 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import platformdirs
 import pytest
+from helpers.own_cache import own_cache
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """A cache without packed copies; kernels and limits are those of the other tests."""
-    folder = tmp_path / "cache" / "triplepoint"
-    folder.mkdir(parents=True)
-    for name in ("kernels", "machine"):
-        there = Path(platformdirs.user_cache_dir("triplepoint")) / name
-        there.mkdir(parents=True, exist_ok=True)
-        (folder / name).symlink_to(there)
-    return folder
+    """A cache without packed copies."""
+    return own_cache(tmp_path)
 
 
 @pytest.mark.slow

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import struct
+import subprocess
 import sys
 import time
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE, Popen
 from types import FrameType
 from typing import Any
 from unittest.mock import Mock
@@ -18,6 +21,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from helpers import tiny_qwen3 as tiny
+from helpers.own_cache import own_cache
 
 from triplepoint import Engine
 from triplepoint.errors import ModelError
@@ -25,8 +29,11 @@ from triplepoint.jit.compile import Library
 from triplepoint.jit.kernels import panels
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
+from triplepoint.runtime.cgroups import folders
+from triplepoint.runtime.config import PACKED
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.memory import HUGE_PAGE, Arena
+from triplepoint.runtime.synthetic.write import synthetic_path
 from triplepoint.runtime.weights import loader, packed_cache, packed_file, packing
 from triplepoint.runtime.weights.loader import WeightLoader
 from triplepoint.runtime.weights.packed_cache import CacheStatus, copies, pack_or_map
@@ -50,7 +57,30 @@ def load(model: Path, pool: Pool, folder: Path) -> tuple[np.ndarray, CacheStatus
         weights.gate_up("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", 160, 96),
     ]
     _, kept = pack_or_map(weights, pool, None, folder)
+    assert kept is not None
     return np.concatenate([m.panels for m in matrices]), kept
+
+
+def load_unasked(model: Path, pool: Pool, folder: Path) -> tuple[np.ndarray, CacheStatus | None]:
+    """The packed bytes where nobody says whether a copy is to be kept, and what became of it."""
+    weights = WeightLoader(open_gguf(model), Library(detect()))
+    matrix = weights.matrix("blk.0.attn_q.weight", 192, 96)
+    _, kept = pack_or_map(weights, pool, None, folder, keep=None)
+    return matrix.panels, kept
+
+
+@pytest.fixture
+def unasked(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """As on a disk with room and large pages, for weights of any size: what is left to write."""
+    todo: list[Callable[[], None]] = []
+    monkeypatch.setattr(
+        packed_cache, "IdleWriter", lambda write: todo.append(lambda: write(lambda _: None))
+    )
+    monkeypatch.setattr(packed_cache, "SMALL", 0)
+    monkeypatch.setattr(packed_cache, "on_wanted_pages", lambda _: True)
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(packed_cache.shutil, "disk_usage", lambda _: usage(10**11, 0, 5 * 10**10))
+    return todo
 
 
 def test_written_then_mapped(model: Path, pool: Pool, tmp_path: Path) -> None:
@@ -99,6 +129,160 @@ def test_through_the_engine(model: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
+
+
+# --- copies that nobody asked for
+
+
+def test_kept_unasked(
+    model: Path, pool: Pool, tmp_path: Path, unasked: list[Callable[[], None]]
+) -> None:
+    """The first load leaves the writing for later; the next one maps what was written."""
+    folder = tmp_path / "packed"
+    packed, first = load_unasked(model, pool, folder)
+    assert first is not None
+    assert not first.mapped
+    assert not first.copy.path.exists()
+    (write,) = unasked
+    write()
+    mapped, second = load_unasked(model, pool, folder)
+    assert second is not None
+    assert second.mapped
+    assert len(unasked) == 1
+    assert second.copy.path == first.copy.path
+    assert np.array_equal(packed, mapped)
+
+    _cut(first.copy.path)
+    _, third = load_unasked(model, pool, folder)
+    assert third is not None
+    assert third.refused is not None
+    unasked[-1]()
+    third.copy.check()
+
+
+def test_small_weights_are_not_kept(model: Path, pool: Pool, tmp_path: Path) -> None:
+    """Nothing is written or looked for: packing them again takes no time."""
+    assert load_unasked(model, pool, tmp_path / "packed")[1] is None
+    assert not (tmp_path / "packed").exists()
+
+
+def test_small_pages_are_not_used(
+    model: Path,
+    pool: Pool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unasked: list[Callable[[], None]],
+) -> None:
+    """Decode from them is slower: no copy is written, and one that is there is not used.
+
+    Who asks for it maps it all the same.
+    """
+    folder = tmp_path / "packed"
+    with monkeypatch.context() as patched:
+        patched.setattr(packed_cache, "on_wanted_pages", lambda _: False)
+        load_unasked(model, pool, folder)
+        unasked.pop()()
+    assert [*folder.iterdir()] == []
+
+    packed, _ = load_unasked(model, pool, folder)
+    unasked.pop()()
+    monkeypatch.setattr(packed_cache, "on_wanted_pages", lambda _: False)
+    again, kept = load_unasked(model, pool, folder)
+    assert kept is None
+    assert unasked == []
+    assert np.array_equal(packed, again)
+    load(model, pool, folder)
+    assert load(model, pool, folder)[1].mapped
+
+
+@pytest.mark.parametrize("free", [5 * 10**8, 9 * 10**9])
+def test_a_full_disk_is_left_alone(
+    model: Path,
+    pool: Pool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unasked: list[Callable[[], None]],
+    free: int,
+) -> None:
+    """A tenth of the disk, and 4 GiB, stay free."""
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(packed_cache.shutil, "disk_usage", lambda _: usage(10**11, 0, free))
+    load_unasked(model, pool, tmp_path)
+    unasked.pop()()
+    assert copies(tmp_path) == []
+
+
+def test_copies_that_are_unused_go_first(
+    model: Path,
+    pool: Pool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unasked: list[Callable[[], None]],
+) -> None:
+    """All copies together are bounded; being mapped counts as use, and leaves the file as it is."""
+    folder, kept = tmp_path / "packed", dict[str, Path]()
+    for n, name in enumerate("abc"):
+        path = tmp_path / f"{name}.gguf"
+        tiny.write_tiny(path, "q8_0", n + 2)
+        _, status = load_unasked(path, pool, folder)
+        unasked.pop()()
+        assert status is not None
+        kept[name] = status.copy.path
+        os.utime(kept[name], (1000 + n, kept[name].stat().st_mtime))
+    written = kept["a"].stat().st_mtime_ns
+    load_unasked(tmp_path / "a.gguf", pool, folder)
+    assert kept["a"].stat().st_mtime_ns == written
+    monkeypatch.setattr(packed_cache, "MAX_BYTES", 3 * kept["a"].stat().st_size)
+    load_unasked(model, pool, folder)
+    unasked.pop()()
+    assert not kept["b"].exists()
+    assert kept["a"].exists()
+    assert kept["c"].exists()
+    assert len(copies(folder)) == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no flock")
+def test_one_process_writes(
+    model: Path, pool: Pool, tmp_path: Path, unasked: list[Callable[[], None]]
+) -> None:
+    """Of two that pack the same at once one writes it, and none what is there."""
+    load_unasked(model, pool, tmp_path)
+    load_unasked(model, pool, tmp_path)
+    with packed_cache._only_one(tmp_path) as alone:
+        assert alone
+        unasked[0]()
+    assert copies(tmp_path) == []
+    unasked[0]()
+    (copy,) = copies(tmp_path)
+    inode = copy.path.stat().st_ino
+    unasked[1]()
+    assert copy.path.stat().st_ino == inode
+
+
+def test_more_than_memory(
+    model: Path,
+    pool: Pool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Weights that memory has no room for are packed into the file, whatever their size; a line
+    says why each token is slow.
+    """
+    packed, _ = load_unasked(model, pool, tmp_path)
+    monkeypatch.setattr(packed_cache, "available_bytes", lambda **_: 1000)
+    for _ in range(2):
+        mapped, kept = load_unasked(model, pool, tmp_path)
+        assert kept is not None
+        assert kept.mapped
+        kept.copy.check()
+        assert np.array_equal(packed, mapped)
+    assert [path.name for path in tmp_path.glob(".*")] == []
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert lines[0].endswith(
+        "that this process may use (0.0 GB), so each token reads from the disk"
+    )
 
 
 # --- copies that are not right
@@ -294,6 +478,125 @@ def test_an_unfinished_file_that_goes_meanwhile(model: Path, pool: Pool, tmp_pat
     (folder / ".other.1.partial").symlink_to(folder / "gone")  # listed, and not there
 
     assert load(model, pool, folder)[1].copy.path.exists()
+
+
+SHOWS = """
+import re, sys, time
+from pathlib import Path
+
+from triplepoint import Engine
+
+with Engine.load(sys.argv[1], threads=1, context=64, cache_packed_weights=True) as engine:
+    session = engine.session()
+    session.prefill([1, 2, 3])
+    name = engine.loaded.packed_cache.copy.path.name
+    engine.loaded.weights.bytes[::4096].max()
+    print("ready", flush=True)
+    input()
+    found = Path("/proc/self/smaps").read_text().partition(name)[2]
+    print(*re.findall(r"^(?:Rss|Pss|Private_Dirty): +(\\d+) kB$", found, re.M)[:3])
+    print("read", flush=True)
+    input()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_two_processes_have_it_once(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together the shares of two processes in a copy's memory are one copy, and none is private."""
+    cache = own_cache(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
+    Engine.load(model, threads=1, cache_packed_weights=True).close()
+    assert len([*(cache / "packed").iterdir()]) == 1
+    command = [sys.executable, "-c", SHOWS, str(model)]
+    with contextlib.ExitStack() as stack:
+        both = [
+            stack.enter_context(Popen(command, stdin=PIPE, stdout=PIPE, text=True))
+            for _ in range(2)
+        ]
+        found: list[list[int]] = []
+        for one in both:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "ready\n"
+        for one in both:
+            assert one.stdout is not None
+            assert one.stdin is not None
+            one.stdin.write("\n")
+            one.stdin.flush()
+            found.append([int(n) for n in one.stdout.readline().split()])
+            assert one.stdout.readline() == "read\n"
+        for one in both:
+            one.communicate("\n", timeout=60)
+    (resident, shared, _), (also, other, _) = found
+    assert resident == also
+    assert resident > 0
+    assert abs(shared + other - resident) <= 1  # kB: each is rounded down
+    assert [dirty for *_, dirty in found] == [0, 0]
+
+
+# --- more than memory
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A memory group of its own, in that of this process."""
+    for version, above in folders("memory"):
+        limit = {1: "memory.limit_in_bytes", 2: "memory.max"}[version]
+        group = above / f"triplepoint-test-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError as error:
+            pytest.skip(f"no memory group can be made in {above}: {error.strerror}")
+        try:
+            if not (group / limit).exists():
+                pytest.skip(f"{above} gives its groups no memory limit")
+            (group / limit).write_text(str(LIMIT))
+            yield group
+        finally:
+            group.rmdir()
+        return
+    pytest.skip("there are no memory groups here")
+
+
+LIMIT = 360_000_000  # bytes; Python and the libraries alone take 150 to 200 million
+IN_GROUP = """
+import os, sys
+from pathlib import Path
+
+Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+from triplepoint import Engine
+
+with Engine.load(sys.argv[2], threads=1, context=64) as engine:
+    session = engine.session()
+    session.prefill([1, 2, 3])
+    print(list(session.decode(max_tokens=2)))
+"""
+
+
+@pytest.mark.slow
+def test_more_than_the_memory_of_a_group(tmp_path: Path, group: Path) -> None:
+    """A model larger than its container's memory runs, and one line says why it is slow.
+
+    The system ended such a process. The tokens are those of a process without a limit.
+    """
+    path = synthetic_path("synthetic:qwen3-4b:q4_0:layers=6", tmp_path)
+    with Engine.load(path, threads=1, context=64) as engine:
+        assert engine.loaded.weights.nbytes > LIMIT
+        session = engine.session()
+        session.prefill([1, 2, 3])
+        expected = f"{list(session.decode(max_tokens=2))}\n"
+    command = [sys.executable, "-c", IN_GROUP, str(group), str(path)]
+    environ = {k: v for k, v in os.environ.items() if k != PACKED}
+    environ |= {"XDG_CACHE_HOME": str(own_cache(tmp_path).parent)}
+    runs = [
+        subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
+        for _ in range(2)
+    ]
+    for ran in runs:
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stderr.count("exceed the memory that this process may use") == 1
+        assert ran.stdout == expected
 
 
 # --- what cannot be written
