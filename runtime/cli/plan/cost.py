@@ -33,8 +33,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
     check_outputs(args.svg)
     book = load_prices(args.prices)
     book = replace(book, kwh=args.kwh or book.kwh)
-    hardware = own_hardware(args, book)
     recorded = _recorded(args.files)
+    hardware, power = _measured_power(args, own_hardware(args, book), recorded)
     forecaster = _forecaster(args, output)
     usage = _usage(args, recorded)
     found = _speeds(args, recorded, forecaster, usage)
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     use = (args.questions, args.input_tokens, args.output_tokens, args.cache_hits, args.steps)
     changed = any(one is not None for one in use)
     _show(output, usage, recorded, changed, choices, evens, moves)
-    for note in notes:
+    for note in (*power, *notes):
         output.note(note)
     age = book.age()
     paragraph(output, _ages(book, hardware), width=100)
@@ -90,6 +90,24 @@ def own_hardware(args: argparse.Namespace, book: PriceBook) -> Hardware:
     if args.buy is not None:
         changes["hourly"] = 0.0
     return replace(hardware, **{k: v for k, v in changes.items() if v is not None})
+
+
+def _measured_power(
+    args: argparse.Namespace, hardware: Hardware, recorded: Recorded | None
+) -> tuple[Hardware, list[str]]:
+    """Replace assumed watts by those that the traces recorded, and say so.
+
+    They count where the machine is one's own, and the speeds are those of the traces, too.
+    """
+    elsewhere = hardware.rented or args.watts or args.model or args.speeds
+    if recorded is None or recorded.watts is None or elsewhere:
+        return hardware, []
+    watts = recorded.watts
+    note = (
+        f"power under load: {watts:.3g} W, as the traces measured it for the CPU packages alone, "
+        f"not the {hardware.watts:g} W of {hardware.name}; --watts gives that of the whole machine"
+    )
+    return replace(hardware, watts=watts), [note]
 
 
 def _recorded(names: Sequence[str]) -> Recorded | None:

@@ -97,3 +97,23 @@ def test_what_is_missing_is_said(
     """One line, and a status that is not 0."""
     assert main(["plan", "cost", *argv]) != 0
     assert told in capsys.readouterr().err
+
+
+def test_measured_joules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A trace's joules replace the assumed watts of one's own machine, unless they are given."""
+    lines = [json.loads(line) for line in Path(SEARCH).read_text().splitlines()]
+    for one in lines:
+        if one["event"] == "phase":
+            one["joules"] = 40.0 * one["wall_s"]
+    trace = tmp_path / "joules.jsonl"
+    trace.write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+    def question(*argv: str) -> float:
+        return _json(capsys, *argv)["choices"][0]["question"]  # type: ignore[index]
+
+    assert question(str(trace)) == pytest.approx(question(SEARCH, "--watts", "40"))
+    assert question(str(trace)) < question(SEARCH)
+    for given in (["--watts", "140"], ["--hardware", "c6i.2xlarge"], ["--speeds", "100,10"]):
+        assert question(str(trace), *given) == pytest.approx(question(SEARCH, *given))
+    assert main(["plan", "cost", str(trace)]) == 0
+    assert "40 W, as the traces measured it" in capsys.readouterr().err
