@@ -105,18 +105,20 @@ def usable_cpus(root: Path = SYSFS, allowed: Collection[int] | None = None) -> t
 @functools.lru_cache(maxsize=8)
 def _read(root: Path, allowed: frozenset[int]) -> tuple[Cpu, ...]:
     devices = root / "devices"
-    atoms = allowed.intersection(parse_list(_text(devices / "cpu_atom/cpus")))  # Intel's E cores
+    atoms = allowed.intersection(
+        parse_list(read_text(devices / "cpu_atom/cpus"))
+    )  # Intel's E cores
     nodes = {
         cpu: int(folder.name.removeprefix("node"))
         for folder in (devices / "system/node").glob("node[0-9]*")
-        for cpu in parse_list(_text(folder / "cpulist"))
+        for cpu in parse_list(read_text(folder / "cpulist"))
     }
     rates = {cpu: _rate(devices / f"system/cpu/cpu{cpu}") for cpu in allowed}
     best = max(rates.values(), default=0.0)
     found = []
     for cpu in sorted(allowed):
         folder = devices / f"system/cpu/cpu{cpu}"
-        siblings = parse_list(_text(folder / "topology/thread_siblings_list"))
+        siblings = parse_list(read_text(folder / "topology/thread_siblings_list"))
         strength = rates[cpu] / best if rates[cpu] else 1.0
         if cpu in atoms and atoms != allowed:
             strength = min(strength, STRONG / 2)
@@ -141,12 +143,14 @@ def _sharing(folder: Path, siblings: list[int]) -> list[int]:
     caches: dict[int, list[int]] = {}
     for index in (folder / "cache").glob("index*"):
         with contextlib.suppress(ValueError):
-            caches[int(_text(index / "level"))] = parse_list(_text(index / "shared_cpu_list"))
+            caches[int(read_text(index / "level"))] = parse_list(
+                read_text(index / "shared_cpu_list")
+            )
     last = caches[max(caches)] if caches else []
     if len(last) > len(siblings):
         return last
     for name in ("cluster_cpus_list", "package_cpus_list"):
-        listed = parse_list(_text(folder / "topology" / name))
+        listed = parse_list(read_text(folder / "topology" / name))
         if len(listed) > len(siblings):
             return listed
     return last
@@ -156,7 +160,7 @@ def _rate(folder: Path) -> float:
     """Return a CPU's capacity, or its top frequency; 0 where the system reports neither."""
     for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
         with contextlib.suppress(ValueError):
-            return float(_text(folder / name))
+            return float(read_text(folder / name))
     return 0.0
 
 
@@ -170,7 +174,8 @@ def parse_list(text: str) -> list[int]:
     return found
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return a file's text without its line end; empty if there is none."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

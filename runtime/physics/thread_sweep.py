@@ -65,8 +65,8 @@ def sweep(
 ) -> ThreadSweep:
     """Measure the machine's limits for each number of threads: half a second each, at most 20 s."""
     seen = topology()
-    strong = plan(usable_cpus(), "decode").counts[-1]
-    ends = {min(n, seen.usable) for n in (strong, max(1, strong // seen.domains))}
+    strong = min(plan(usable_cpus(), "decode").counts[-1], seen.usable)
+    ends = {strong, max(1, strong // seen.domains)}
     todo = list(counts or thread_counts(seen.physical, seen.usable, ends))
     started, found = clock(), []
     while todo and (not found or clock() - started < SECONDS):

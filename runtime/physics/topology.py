@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...jit.cores import usable_cpus
+from ...jit.cores import read_text, usable_cpus
 from .machine import physical_cores, usable_cores
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -51,7 +51,7 @@ def topology() -> Topology:
                 for folder in (_PAGES / "hugepages").glob("hugepages-*kB")
             )
         ),
-        transparent=chosen(_text(_PAGES / "transparent_hugepage" / "enabled")),
+        transparent=chosen(read_text(_PAGES / "transparent_hugepage" / "enabled")),
         domains=len({cpu.domain for cpu in cpus}),
         nodes=len({cpu.node for cpu in cpus}),
     )
@@ -68,18 +68,11 @@ def _clock_rates(cores: list[int]) -> list[float]:
     rates: list[float] = []
     for core in cores:
         with contextlib.suppress(ValueError):
-            rates.append(float(_text(_CPUS / f"cpu{core}/cpufreq/scaling_cur_freq")) / 1e3)
+            rates.append(float(read_text(_CPUS / f"cpu{core}/cpufreq/scaling_cur_freq")) / 1e3)
     if rates:
         return rates
-    for line in _text(Path("/proc/cpuinfo")).splitlines():
+    for line in read_text(Path("/proc/cpuinfo")).splitlines():
         if line.lower().startswith("cpu mhz"):
             with contextlib.suppress(ValueError):
                 rates.append(float(line.partition(":")[2]))
     return rates
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

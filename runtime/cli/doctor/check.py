@@ -18,7 +18,8 @@ from ....jit.targets import resolve
 from ....traces.timeline import duration
 from ...engine.policy.choices import choose_pages
 from ...hub.progress import size_text
-from ...physics import energy, machine, register_tiles, thread_sweep
+from ...physics import machine, register_tiles, thread_sweep
+from ...physics.energy import EnergyMeter
 from ...physics.huge_pages import page_gain
 from ...physics.machine import DOUBT, DOUBTFUL_SAMPLES, log, physical_cores, pool_size
 from ...physics.thread_sweep import ThreadSweep
@@ -40,13 +41,6 @@ _PACKAGES = (
     "huggingface_hub",
     "rich",
 )
-
-
-_ENERGY = {
-    "yes": "traces record the joules of phases",
-    "no permission": "traces have no joules: only root may read /sys/class/powercap",
-    "no counters": "traces have no joules: the system has no counters (/sys/class/powercap)",
-}
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
@@ -106,7 +100,7 @@ def machine_report(library: Library, threads: int | None, *, remeasure: bool) ->
                 old.unlink(missing_ok=True)
         profile = machine.profile(library, pool)
     cores = machine.physical_cores()
-    more = {"doubtful": profile.doubtful, "energy_counters": energy.readable()}
+    more = {"doubtful": profile.doubtful, "joules": EnergyMeter().joules() is not None}
     return {"physical_cores": cores, **profile.as_dict(), **more}
 
 
@@ -183,7 +177,8 @@ def _show_machine(output: Output, machine: dict[str, Any]) -> None:
     siblings = "" if physical == cores else f", {physical} without their SMT siblings"
     sizes = ", ".join(f"{level} {_size(size)}" for level, size in machine["caches"].items())
     rows = [("name", machine["cpu"]), ("cores", f"{cores} usable{siblings}"), ("caches", sizes)]
-    rows.append(("energy", _ENERGY[machine["energy_counters"]]))
+    why = "" if machine["joules"] else "not: no counters that this user may read in "
+    rows.append(("joules", f"{why}/sys/class/powercap"))
     block(output, "cpu", rows)
     rows = [(f"read {level}", f"{gb:,.1f} GB/s") for level, gb in machine["read_gbps"].items()]
     rows += [

@@ -11,7 +11,8 @@ from typing import Any
 
 from ....errors import SettingError
 from ....traces.find import resolve
-from ...bench.reach import here
+from ...bench.reach import USUAL, here
+from ...physics import many_cores
 from ...planning import cost
 from ...planning.cost import Choice, Sensitivity, Speeds, Usage, gpu_speeds, machine_choice
 from ...planning.forecaster import Forecaster, of_engine, of_name
@@ -95,18 +96,12 @@ def own_hardware(args: argparse.Namespace, book: PriceBook) -> Hardware:
 def _measured_power(
     args: argparse.Namespace, hardware: Hardware, recorded: Recorded | None
 ) -> tuple[Hardware, list[str]]:
-    """Replace assumed watts by those that the traces recorded, and say so.
-
-    They count where the machine is one's own, and the speeds are those of the traces, too.
-    """
-    elsewhere = hardware.rented or args.watts or args.model or args.speeds
-    if recorded is None or recorded.watts is None or elsewhere:
+    """Replace assumed watts by those of the traces, if speeds are theirs too, and say so."""
+    watts = recorded.watts if recorded else None
+    if watts is None or hardware.rented or args.watts or args.model or args.speeds:
         return hardware, []
-    watts = recorded.watts
-    note = (
-        f"power under load: {watts:.3g} W, as the traces measured it for the CPU packages alone, "
-        f"not the {hardware.watts:g} W of {hardware.name}; --watts gives that of the whole machine"
-    )
+    note = f"power: {watts:.3g} W, as the traces measured it for the CPU packages alone, not the "
+    note += f"{hardware.watts:g} W of {hardware.name}; --watts gives that of the whole machine"
     return replace(hardware, watts=watts), [note]
 
 
@@ -154,6 +149,12 @@ def forecaster(model: str, machine: str | None, output: Output) -> Forecaster:
     """Build the forecaster of a model on a machine; load the model only if its name is unknown."""
     from ...replay.machine_file import read_machine
 
+    known = many_cores.simulated(machine) if machine else None
+    if known is not None:
+        output.note(f"machine: {known.cpu}; from public figures, not measured (docs/planning.md)")
+        if (found := of_name(model, known, reached=USUAL)) is None:
+            raise SettingError(f"{machine} is simulated; give -m an alias or synthetic:NAME:TYPE")
+        return replace(found, basis="simulated")
     limits, reached = read_machine(machine) if machine else (here(), None)
     found = of_name(model, limits, reached=reached)
     if found is not None:

@@ -17,13 +17,7 @@ from ....jit.pool import SPIN_IDLE_S
 from ....jit.targets import CpuTarget
 from ...physics.costs import ModelCost
 from ...physics.huge_pages import PageGain
-from ...physics.latency_model import (
-    Efficiency,
-    LatencyEstimate,
-    Passes,
-    estimate,
-    shared_s,
-)
+from ...physics.latency_model import Efficiency, LatencyEstimate, Passes, estimate, shared_s
 from ...physics.machine import MachineProfile
 from ...physics.register_tiles import TilePlan, default
 

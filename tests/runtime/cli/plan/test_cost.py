@@ -116,4 +116,20 @@ def test_measured_joules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     for given in (["--watts", "140"], ["--hardware", "c6i.2xlarge"], ["--speeds", "100,10"]):
         assert question(str(trace), *given) == pytest.approx(question(SEARCH, *given))
     assert main(["plan", "cost", str(trace)]) == 0
-    assert "40 W, as the traces measured it" in capsys.readouterr().err
+    assert "power: 40 W, as the traces measured it" in capsys.readouterr().err
+
+
+def test_a_simulated_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its speeds are labeled; more threads are faster; a model needs a known shape."""
+
+    def speeds(machine: str) -> dict[str, float | str]:
+        found = _json(capsys, "-m", "qwen3:0.6b", "--machine", machine)
+        return found["choices"][0]["speeds"]  # type: ignore[index]
+
+    few, many = speeds("epyc-7763-2s:8"), speeds("epyc-7763-2s:64")
+    assert few["basis"] == many["basis"] == "predicted, simulated"
+    assert few["prefill"] < many["prefill"]  # type: ignore[operator]
+    assert main(["plan", "cost", "-m", "qwen3:0.6b", "--machine", "rk3588"]) == 0
+    assert "RK3588, 8 threads (simulated); from public figures" in capsys.readouterr().err
+    assert main(["plan", "cost", "-m", "own.gguf", "--machine", "rk3588"]) == 2
+    assert "rk3588 is simulated" in capsys.readouterr().err
