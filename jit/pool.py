@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..errors import CompileError, EngineError
 from ..interrupts import held
 from . import executor, pool_block
 from .compile import Library, spec
+from .cores import order, usable_cpus
 from .elastic_executor import MAX_THREADS
 
 SLICE_S = 0.05  # a pass comes up for air this often, so that Python sees Ctrl-C within 200 ms
@@ -144,20 +145,26 @@ class Pool(ProcessBound, Closing):
         25 times as long.
         """
         self._cores: list[int] = []  # of each worker
-        self._worker_cores: frozenset[int] = frozenset()  # of those that run
+        self.arranges = self._filled = False
+        """Whether the CPUs have several domains, so that `arrange` makes a difference."""
+        self._worker_cores: frozenset[int] = frozenset()  # CPUs that the caller leaves to them
         if not hasattr(os, "sched_setaffinity"):
             return
-        cores = _siblings_last(os.sched_getaffinity(0))
-        if not 1 < self.threads <= len(cores):
+        cpus = usable_cpus()
+        if not 1 < self.threads <= len(cpus):
             return
-        self._cores = cores[1 : self.threads]
+        self._orders = order(cpus)[1 : self.threads], order(cpus, fill=True)[1 : self.threads]
+        self.arranges = self._orders[0] != self._orders[1]
+        self._cores = list(self._orders[0])
+        self._core_of = {cpu.number: cpu.core for cpu in cpus}
+        self._weak = frozenset(cpu.number for cpu in cpus if not cpu.strong)
         self._current_core = self._c.sched_getcpu
         try:
             for worker in range(self.threads - 1):
                 self._pin_worker(worker)
         except OSError:  # a sandbox may forbid it
             self._unpin()
-        self._worker_cores = frozenset(self._cores)
+        self._reserve()
 
     def _pin_worker(self, worker: int) -> None:
         if tid := self.worker_ids[worker]:
@@ -169,6 +176,25 @@ class Pool(ProcessBound, Closing):
         with contextlib.suppress(OSError):
             for tid in self.worker_ids:
                 os.sched_setaffinity(tid, os.sched_getaffinity(0))
+
+    def arrange(self, *, fill: bool) -> None:
+        """Pin the workers domain by domain or spread over domains (`cores.py`), between passes."""
+        if fill != self._filled and self._cores and self.arranges:
+            self._filled, self._cores = fill, list(self._orders[fill])
+            try:
+                for worker in range(self.threads - 1):
+                    self._pin_worker(worker)
+            except OSError:  # the cores that are allowed have changed
+                self._unpin()
+            self._reserve()
+
+    def _reserve(self) -> None:
+        """Keep the caller off the cores of the workers that run, and off weak ones."""
+        if self._cores:
+            running = self._cores[: self.active - 1]
+            busy = {self._core_of[cpu] for cpu in running}
+            left = {cpu for cpu, core in self._core_of.items() if core not in busy} - self._weak
+            self._worker_cores = frozenset(self._core_of.keys() - left if left else running)
 
     def swap_cores(self, worker: int, other: int) -> None:
         """Swap the cores of two workers; call it between passes."""
@@ -191,7 +217,7 @@ class Pool(ProcessBound, Closing):
         """Set how many threads run from the next pass on; 1 <= count <= threads."""
         assert 1 <= count <= self.threads, (count, self.threads)
         self.active = self._slots[pool_block.ACTIVE] = count
-        self._worker_cores = frozenset(self._cores[: count - 1])
+        self._reserve()
 
     def set_elastic(self, on: bool) -> None:
         """Set whether passes continue without descheduled threads (`elastic_executor.py`).
@@ -307,28 +333,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def _siblings_last(cores: Iterable[int]) -> list[int]:
-    """Order cores so that one of each physical core precedes any SMT siblings."""
-    allowed = set(cores)
-    return sorted(allowed, key=lambda core: (smt_index(core, allowed), core))
-
-
-def smt_index(core: int, allowed: Collection[int]) -> int:
-    """Return a core's index among its allowed SMT siblings; 0 if the system does not report any."""
-    path = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
-    try:
-        with open(path, encoding="ascii") as file:
-            text = file.read()
-    except OSError:
-        return 0
-    before = 0
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        listed = range(int(first), int(last or first) + 1)
-        before += sum(one < core and one in allowed for one in listed)
-    return before
 
 
 def request_slice(tid: int, nanoseconds: int) -> bool:

@@ -69,6 +69,7 @@ SHIPPED_DATA = {
     "runtime/nano/MODEL_CARD.md": 14_000,
     "runtime/nano/nano.gguf": 8_000_000,
     "runtime/nano/template.jinja": 2_000,
+    "runtime/physics/machines.toml": 2_500,
     "runtime/planning/prices.toml": 5_000,
     "runtime/serve/app/assets/status.html": 11_000,
     "runtime/synthetic/shapes.toml": 6_000,

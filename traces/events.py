@@ -249,6 +249,8 @@ class PhaseEvent(Event):
     run_delay_share: float | None = None
     """Share of the time that one of its threads (the one with the most) was ready to run and had no
     core, 0 to 1; None: not known."""
+    joules: float | None = None
+    """Energy of all CPU packages during the phase, other processes' included; None: not known."""
     layers: Own[list[LayerRecord]] = field(default_factory=list)
     """Time by layer, where it was asked for."""
     server_timings: dict[str, Any] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...traces.events import PassEvent, PhaseEvent, ShareRecord
 from ..physics.costs import Bound, PassCost, Prediction, layer_cost, part_times, pass_cost
+from ..physics.energy import EnergyMeter
 from ..physics.latency_model import attainable
 from ..physics.observation import observe
 from ..physics.run_delay import RunDelay
@@ -42,9 +43,11 @@ class PhaseMetrics:
         self._part = PassCost()  # of these
         self._touched: list[float] = []  # experts that each layer's passes took since `reset`
         self._run_delay: RunDelay | None = None  # of the pool's threads since `reset`
+        self._energy: EnergyMeter | None = None  # since `reset`
 
     def reset(self) -> None:
         """Reset the sums at the beginning of a phase."""
+        self._energy = EnergyMeter()
         self._run_delay = RunDelay(self._loaded.pool.worker_ids)
         for times in self._sequence.measured.values():
             times.reset()
@@ -200,6 +203,7 @@ class PhaseMetrics:
             predicted_s=prediction.as_dict(),
             bound_shares={str(name): share for name, share in shares.items()},
             run_delay_share=self._run_delay.share(wall) if passes and self._run_delay else None,
+            joules=self._energy.joules() if passes and self._energy else None,
         )
         sequence.recomputed = sequence.recalled = 0
         # The wait for shared passes says nothing of its own: those were observed one by one.

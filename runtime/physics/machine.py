@@ -26,8 +26,9 @@ import numpy as np
 from ...arguments import read_own, user_folder
 from ...errors import SettingError
 from ...jit.compile import Library, spec
+from ...jit.cores import usable_cpus
 from ...jit.kernels import microbench
-from ...jit.pool import Pool, aligned, smt_index
+from ...jit.pool import Pool, aligned
 from ...jit.tape import CompiledTape, PerThread, Tape
 from ...jit.targets import cpuinfo, masked_to
 from ...traces.events import CONTENDED
@@ -156,10 +157,7 @@ def _within_quota(cores: int) -> int:
 
 def physical_cores() -> int:
     """Return usable cores without their SMT siblings, for compute-bound work."""
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    if usable is None:
-        return usable_cores()
-    return _within_quota(sum(not smt_index(core, usable) for core in usable))
+    return _within_quota(sum(not cpu.sibling for cpu in usable_cpus()))
 
 
 def pool_size(threads: int | None) -> int:

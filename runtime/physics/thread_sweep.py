@@ -6,11 +6,12 @@ import dataclasses
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...jit.compile import Library
+from ...jit.cores import plan, usable_cpus
 from ...jit.pool import Pool
 from .machine import (
     MachineProfile,
@@ -43,14 +44,18 @@ class ThreadSweep:
     """Numbers of threads for which there was no time."""
 
 
-def thread_counts(physical: int, usable: int) -> list[int]:
-    """Return the thread counts to sweep: 1, 2, 4, …, physical cores, one more, all cores."""
-    found = {1, physical, usable}
+def thread_counts(physical: int, usable: int, ends: Iterable[int] = ()) -> list[int]:
+    """Return the thread counts to sweep: 1, 2, 4, …, physical cores, one more, all cores.
+
+    ends: counts that are always among them, where another kind of core or another cache begins.
+    """
+    fixed = {1, physical, usable, *ends}
+    found = set(fixed)
     found |= {2**n for n in range(1, usable.bit_length()) if 2**n <= usable}
     if usable > physical:
         found.add(physical + 1)
-    inner = sorted(found - {1, physical, usable})
-    return sorted({1, physical, usable, *inner[: _MAX_COUNTS - 3]})
+    inner = sorted(found - fixed)
+    return sorted({*fixed, *inner[: max(0, _MAX_COUNTS - max(3, len(fixed)))]})
 
 
 def sweep(
@@ -60,7 +65,9 @@ def sweep(
 ) -> ThreadSweep:
     """Measure the machine's limits for each number of threads: half a second each, at most 20 s."""
     seen = topology()
-    todo = list(counts or thread_counts(seen.physical, seen.usable))
+    strong = min(plan(usable_cpus(), "decode").counts[-1], seen.usable)
+    ends = {strong, max(1, strong // seen.domains)}
+    todo = list(counts or thread_counts(seen.physical, seen.usable, ends))
     started, found = clock(), []
     while todo and (not found or clock() - started < SECONDS):
         with Pool(library, todo.pop(0)) as pool:

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...jit.cores import read_text, usable_cpus
 from .machine import physical_cores, usable_cores
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -21,7 +22,7 @@ class Topology:
     physical: int
     """Cores that this process may run on: with and without SMT siblings."""
     slow: int
-    """Number of cores below nine tenths of the fastest one's capacity or top frequency."""
+    """Number of CPUs well below the strongest one's capacity or top frequency, such as E cores."""
     mhz: tuple[float, float]
     """Reported clock rates of the usable cores, lowest and highest; 0: unknown."""
     page_bytes: int
@@ -29,16 +30,19 @@ class Topology:
     """Sizes of pages, the usual one first."""
     transparent: str
     """Mode of transparent huge pages, e.g. ``madvise``; empty: unknown."""
+    domains: int = 1
+    nodes: int = 1
+    """Groups of CPUs that share their last cache, and NUMA nodes."""
 
 
 def topology() -> Topology:
     """Read the topology; clock rates may change within a second."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    rates = _clock_rates(cores)
+    cpus = usable_cpus()
+    rates = _clock_rates([cpu.number for cpu in cpus])
     return Topology(
         usable=usable_cores(),
         physical=physical_cores(),
-        slow=slow_cores([_strength(core) for core in cores]),
+        slow=sum(not cpu.strong for cpu in cpus),
         mhz=(min(rates, default=0.0), max(rates, default=0.0)),
         page_bytes=os.sysconf("SC_PAGE_SIZE"),
         huge_page_bytes=tuple(
@@ -47,14 +51,10 @@ def topology() -> Topology:
                 for folder in (_PAGES / "hugepages").glob("hugepages-*kB")
             )
         ),
-        transparent=chosen(_text(_PAGES / "transparent_hugepage" / "enabled")),
+        transparent=chosen(read_text(_PAGES / "transparent_hugepage" / "enabled")),
+        domains=len({cpu.domain for cpu in cpus}),
+        nodes=len({cpu.node for cpu in cpus}),
     )
-
-
-def slow_cores(strengths: list[float]) -> int:
-    """Count the cores well below the strongest; 0 if their strengths are unknown."""
-    strongest = max(strengths, default=0.0)
-    return sum(0 < strength < 0.9 * strongest for strength in strengths)
 
 
 def chosen(text: str) -> str:
@@ -63,31 +63,16 @@ def chosen(text: str) -> str:
     return rest.partition("]")[0] if opened else ""
 
 
-def _strength(core: int) -> float:
-    """Return a core's capacity, or its top frequency; 0 where the system reports neither."""
-    for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
-        with contextlib.suppress(ValueError):
-            return float(_text(_CPUS / f"cpu{core}" / name))
-    return 0.0
-
-
 def _clock_rates(cores: list[int]) -> list[float]:
     """Return the MHz of each core: from the frequency driver, or as /proc/cpuinfo has it."""
     rates: list[float] = []
     for core in cores:
         with contextlib.suppress(ValueError):
-            rates.append(float(_text(_CPUS / f"cpu{core}/cpufreq/scaling_cur_freq")) / 1e3)
+            rates.append(float(read_text(_CPUS / f"cpu{core}/cpufreq/scaling_cur_freq")) / 1e3)
     if rates:
         return rates
-    for line in _text(Path("/proc/cpuinfo")).splitlines():
+    for line in read_text(Path("/proc/cpuinfo")).splitlines():
         if line.lower().startswith("cpu mhz"):
             with contextlib.suppress(ValueError):
                 rates.append(float(line.partition(":")[2]))
     return rates
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -40,6 +40,9 @@ class Recorded:
     decode_tokens: int = 0
     decode_s: float = 0.0
     """Computed tokens, and the seconds that they took."""
+    joules: float = 0.0
+    joules_s: float = 0.0
+    """Energy of the CPU packages in the phases that have it, and the seconds of these."""
     weights: int = 0
     """Number of weights of the model; 0: unknown."""
     model: str = ""
@@ -53,6 +56,11 @@ class Recorded:
         return Speeds(
             self.prefill_tokens / self.prefill_s, self.decode_tokens / self.decode_s, "recorded"
         )
+
+    @property
+    def watts(self) -> float | None:
+        """Mean power of the CPU packages during phases; None if no phase recorded it."""
+        return self.joules / self.joules_s if self.joules_s else None
 
     def add_trace(self, trace: Trace) -> None:
         """Add all runs of a trace."""
@@ -98,6 +106,8 @@ class Recorded:
         self.output += output
 
     def _phase(self, phase: PhaseEvent, seconds: float) -> None:
+        if phase.joules is not None:
+            self.joules, self.joules_s = self.joules + phase.joules, self.joules_s + phase.wall_s
         if phase.phase == "prefill":
             self.prefill_tokens += phase.kv_after - phase.kv_before - phase.shared_tokens
             self.prefill_s += seconds

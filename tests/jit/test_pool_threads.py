@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from helpers.native_ops import NEIGHBORS, MakePool
 from triplepoint.errors import EngineError
 from triplepoint.jit import pool as pool_module
 from triplepoint.jit.compile import Library
+from triplepoint.jit.cores import Cpu
 from triplepoint.jit.pool import Pool, aligned
 from triplepoint.jit.tape import STATIC, CompiledTape, Tape
 
@@ -84,13 +83,41 @@ def test_threads_that_may_not_be_pinned(
     tape.run()
 
 
-def test_siblings_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of eight CPUs on four cores each core has one thread before any has two."""
-    pairs = {core: f"{core & ~1}-{core | 1}" for core in range(8)}
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads have no affinity here")
+def test_threads_of_two_ccds(
+    library: Library, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers spread over both CCDs or fill the first; the caller leaves their cores to them."""
+    # Two CCDs of two cores with two CPUs each, and a weak core.
+    cpus = [Cpu(n, n // 4, core=n % 4, domain=n % 4 // 2 * 2) for n in range(8)]
+    cpus.append(Cpu(8, strength=0.5, core=8, domain=2))
+    pinned: dict[int, set[int]] = {}
+    monkeypatch.setattr(pool_module, "usable_cpus", lambda: tuple(cpus))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda tid, cores: pinned.update({tid: cores}))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)))
+    pool = make_pool(4)
+    assert pool.arranges
 
-    def opened(path: str, **how: Any) -> io.StringIO:
-        return io.StringIO(pairs[int(path.split("/")[5].removeprefix("cpu"))])
+    assert [pinned[tid] for tid in pool.worker_ids] == [{2}, {1}, {3}]
+    assert pool._worker_cores == {1, 2, 3, 5, 6, 7, 8}
+    pool.set_active(2)
+    pool.arrange(fill=True)
+    assert [pinned[tid] for tid in pool.worker_ids] == [{1}, {2}, {3}]
+    assert pool._worker_cores == {1, 5, 8}
+    pool.arrange(fill=False)
+    assert [pinned[tid] for tid in pool.worker_ids] == [{2}, {1}, {3}]
+    assert pool._worker_cores == {2, 6, 8}
+    tape = _tape(library, pool)
+    tape.run()
 
-    monkeypatch.setattr(pool_module, "open", opened, raising=False)
-    assert pool_module._siblings_last(range(8)) == [0, 2, 4, 6, 1, 3, 5, 7]
-    assert pool_module._siblings_last([1, 3, 4, 5]) == [1, 3, 4, 5]
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads have no affinity here")
+def test_threads_on_every_sibling(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a thread for every CPU the caller has the one that is left, its core shared."""
+    cpus = tuple(Cpu(n, n // 2, core=n % 2) for n in range(4))
+    monkeypatch.setattr(pool_module, "usable_cpus", lambda: cpus)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
+    pool = make_pool(4)
+
+    assert not pool.arranges
+    assert pool._worker_cores == {1, 2, 3}

@@ -19,6 +19,7 @@ from ....traces.timeline import duration
 from ...engine.policy.choices import choose_pages
 from ...hub.progress import size_text
 from ...physics import machine, register_tiles, thread_sweep
+from ...physics.energy import EnergyMeter
 from ...physics.huge_pages import page_gain
 from ...physics.machine import DOUBT, DOUBTFUL_SAMPLES, log, physical_cores, pool_size
 from ...physics.thread_sweep import ThreadSweep
@@ -99,7 +100,8 @@ def machine_report(library: Library, threads: int | None, *, remeasure: bool) ->
                 old.unlink(missing_ok=True)
         profile = machine.profile(library, pool)
     cores = machine.physical_cores()
-    return {"physical_cores": cores, **profile.as_dict(), "doubtful": profile.doubtful}
+    more = {"doubtful": profile.doubtful, "joules": EnergyMeter().joules() is not None}
+    return {"physical_cores": cores, **profile.as_dict(), **more}
 
 
 def sweep_report(library: Library, threads: int | None, *, remeasure: bool) -> ThreadSweep | None:
@@ -175,6 +177,8 @@ def _show_machine(output: Output, machine: dict[str, Any]) -> None:
     siblings = "" if physical == cores else f", {physical} without their SMT siblings"
     sizes = ", ".join(f"{level} {_size(size)}" for level, size in machine["caches"].items())
     rows = [("name", machine["cpu"]), ("cores", f"{cores} usable{siblings}"), ("caches", sizes)]
+    why = "" if machine["joules"] else "not: no counters that this user may read in "
+    rows.append(("joules", f"{why}/sys/class/powercap"))
     block(output, "cpu", rows)
     rows = [(f"read {level}", f"{gb:,.1f} GB/s") for level, gb in machine["read_gbps"].items()]
     rows += [
@@ -202,10 +206,11 @@ def _doubt(machine: dict[str, Any]) -> str:
 def _show_sweep(output: Output, found: ThreadSweep) -> None:
     """Print a row of limits for each number of threads, with the max spread of the repeats."""
     seen = found.topology
-    low, high = seen.mhz
+    shared = f"; {seen.domains} shared caches, {seen.nodes} NUMA nodes" * (seen.domains > 1)
+    siblings, (low, high) = seen.usable - seen.physical, seen.mhz
     huge = ", ".join(_size(size) for size in seen.huge_page_bytes) or "none"
     rows = [
-        ("cores", f"{seen.physical} physical, {seen.usable - seen.physical} SMT, {seen.slow} slow"),
+        ("cores", f"{seen.physical} physical, {siblings} SMT, {seen.slow} slow{shared}"),
         (
             "clock",
             f"{low:,.0f} to {high:,.0f} MHz, as reported by the system" if high else "unknown",

@@ -11,7 +11,8 @@ from typing import Any
 
 from ....errors import SettingError
 from ....traces.find import resolve
-from ...bench.reach import here
+from ...bench.reach import USUAL, here
+from ...physics import many_cores
 from ...planning import cost
 from ...planning.cost import Choice, Sensitivity, Speeds, Usage, gpu_speeds, machine_choice
 from ...planning.forecaster import Forecaster, of_engine, of_name
@@ -33,8 +34,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
     check_outputs(args.svg)
     book = load_prices(args.prices)
     book = replace(book, kwh=args.kwh or book.kwh)
-    hardware = own_hardware(args, book)
     recorded = _recorded(args.files)
+    hardware, power = _measured_power(args, own_hardware(args, book), recorded)
     forecaster = _forecaster(args, output)
     usage = _usage(args, recorded)
     found = _speeds(args, recorded, forecaster, usage)
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     use = (args.questions, args.input_tokens, args.output_tokens, args.cache_hits, args.steps)
     changed = any(one is not None for one in use)
     _show(output, usage, recorded, changed, choices, evens, moves)
-    for note in notes:
+    for note in (*power, *notes):
         output.note(note)
     age = book.age()
     paragraph(output, _ages(book, hardware), width=100)
@@ -90,6 +91,18 @@ def own_hardware(args: argparse.Namespace, book: PriceBook) -> Hardware:
     if args.buy is not None:
         changes["hourly"] = 0.0
     return replace(hardware, **{k: v for k, v in changes.items() if v is not None})
+
+
+def _measured_power(
+    args: argparse.Namespace, hardware: Hardware, recorded: Recorded | None
+) -> tuple[Hardware, list[str]]:
+    """Replace assumed watts by those of the traces, if speeds are theirs too, and say so."""
+    watts = recorded.watts if recorded else None
+    if watts is None or hardware.rented or args.watts or args.model or args.speeds:
+        return hardware, []
+    note = f"power: {watts:.3g} W, as the traces measured it for the CPU packages alone, not the "
+    note += f"{hardware.watts:g} W of {hardware.name}; --watts gives that of the whole machine"
+    return replace(hardware, watts=watts), [note]
 
 
 def _recorded(names: Sequence[str]) -> Recorded | None:
@@ -136,6 +149,12 @@ def forecaster(model: str, machine: str | None, output: Output) -> Forecaster:
     """Build the forecaster of a model on a machine; load the model only if its name is unknown."""
     from ...replay.machine_file import read_machine
 
+    known = many_cores.simulated(machine) if machine else None
+    if known is not None:
+        output.note(f"machine: {known.cpu}; from public figures, not measured (docs/planning.md)")
+        if (found := of_name(model, known, reached=USUAL)) is None:
+            raise SettingError(f"{machine} is simulated; give -m an alias or synthetic:NAME:TYPE")
+        return replace(found, basis="simulated")
     limits, reached = read_machine(machine) if machine else (here(), None)
     found = of_name(model, limits, reached=reached)
     if found is not None:

@@ -47,7 +47,8 @@ class SimulateOptions(OptionGroup):
     model: str | None = option("-m", "M")
     """an alias, synthetic:NAME:TYPE, or a file (default: qwen3:0.6b)"""
     machine: str | None = option("FILE")
-    """`doctor --json` file of the machines to simulate (default: this machine)"""
+    """`doctor --json` file of the machines to simulate, or a known NAME[:THREADS] such as
+    epyc-7763-2s:64 (default: this machine)"""
     clock: str | None = option("FILE")
     """clock file from --learn, instead of -m and --machine"""
     machines: int = option(default=1)
@@ -127,7 +128,8 @@ class CostOptions(OptionGroup):
     """predict speeds for this model: an alias such as qwen3:4b, synthetic:NAME:TYPE, or a file
     (default: speeds as recorded in the traces)"""
     machine: str | None = option("FILE")
-    """predict for the machine of this `doctor --json` file (default: this machine)"""
+    """predict for the machine of this `doctor --json` file, or for a known NAME[:THREADS]
+    (default: this machine)"""
     speeds: tuple[float, float] | None = option("IN,OUT", type=speeds)
     """known speeds of prefill and decode, in tokens/s"""
     svg: str | None = option("FILE")

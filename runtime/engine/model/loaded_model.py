@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ....arguments import ProcessBound, as_list
 from ....errors import EngineError, GGUFError, SettingError
+from ....jit import cores
 from ....jit.compile import Library
 from ....jit.kernels.attention import token_tile
 from ....jit.kernels.kvcache import PAGE, KVFormat
@@ -265,8 +266,11 @@ class LoadedModel(ProcessBound):
         if kept is not None:
             passes = kept.passes
         machines = policy.by_threads(self.machine, profiles)
-        plan = register_tiles.load(self.library) or register_tiles.default(self.target)
-        return policy.TuningInputs(self.cost, machines, self.attained[1], passes, self.target, plan)
+        tiles = register_tiles.load(self.library) or register_tiles.default(self.target)
+        decode = cores.plan(cores.usable_cpus(), "decode")
+        return policy.TuningInputs(
+            self.cost, machines, self.attained[1], passes, self.target, tiles, decode
+        )
 
 
 def _info(gguf: GGUFFile, layers: int, context: int) -> ModelInfo:

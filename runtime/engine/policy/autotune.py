@@ -196,6 +196,7 @@ class Autotuner:
         self._decode_always = self._always if alone else None
         self._prefill: dict[tuple[int, int], int] = {}
         self._decode: dict[int, OnlineABTest] = {}
+        self._filled: dict[tuple[int, int, int], bool] = {}
         self._correction = PassCorrection()
         self._seen: deque[tuple[int, int, float]] = deque()  # what it does not know of yet
         self._expected: dict[tuple[int, int], float] = {}
@@ -261,6 +262,8 @@ class Autotuner:
             count = self._awake(count, tokens, start)
         if count != self.pool.active:
             self.pool.set_active(count)
+        if self.pool.arranges:
+            self.pool.arrange(fill=self._fills(tokens, start, count))
         if self.trial is not None:
             self._began = time.perf_counter()
         return tokens <= SPLIT_TOKENS and self.split(tokens, start, tiles)
@@ -321,6 +324,16 @@ class Autotuner:
         found = self._prefill.get(kind)
         if found is None:
             found = self._prefill[kind] = int(choose_threads(self.known, tokens, start).value)
+        return found
+
+    def _fills(self, tokens: int, start: int, threads: int) -> bool:
+        """Return whether a pass's threads are to share a cache: where barriers bound it."""
+        if threads == self.pool.threads:
+            return False
+        kind = tokens.bit_length(), (start >> DEPTH).bit_length(), threads
+        found = self._filled.get(kind)
+        if found is None:
+            found = self._filled[kind] = self.known.dispatch_bound(tokens, start, threads)
         return found
 
     def split(self, tokens: int, start: int, tiles: int = 0) -> bool:

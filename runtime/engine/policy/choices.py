@@ -11,12 +11,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ....jit.cores import EQUAL_CORES, ThreadPlan
 from ....jit.kernels.kvcache import PAGE
 from ....jit.pool import SPIN_IDLE_S
 from ....jit.targets import CpuTarget
 from ...physics.costs import ModelCost
 from ...physics.huge_pages import PageGain
-from ...physics.latency_model import Efficiency, Passes, estimate, shared_s
+from ...physics.latency_model import Efficiency, LatencyEstimate, Passes, estimate, shared_s
 from ...physics.machine import MachineProfile
 from ...physics.register_tiles import TilePlan, default
 
@@ -59,18 +60,38 @@ class TuningInputs:
     """The CPU feature set."""
     tiles: TilePlan
     """The best measured register tiles of the GEMMs."""
+    decode: ThreadPlan = EQUAL_CORES
+    """The threads of decode that the topology suggests."""
 
     @property
     def most(self) -> int:
         """The number of all threads."""
         return max(self.machines)
 
+    def for_tokens(self, tokens: int) -> TuningInputs:
+        """Return the inputs without the thread counts that the topology rules out for a pass."""
+        limit = max(self.decode.counts) if tokens == 1 else self.most
+        if limit >= self.most:
+            return self
+        fewer = {n: machine for n, machine in self.machines.items() if n < limit}
+        strong = self.machines.get(limit) or at_best(self.machines[self.most], limit)
+        return dataclasses.replace(self, machines={**fewer, limit: strong})
+
     def seconds(
         self, tokens: int, start: int, threads: int | None = None, chunk: int | None = None
     ) -> float:
         """Predict the seconds of a phase; with all threads if no number is given."""
+        return self._estimate(tokens, start, threads, chunk).seconds
+
+    def dispatch_bound(self, tokens: int, start: int, threads: int) -> bool:
+        """Predict whether a pass is bound by dispatch."""
+        return self._estimate(tokens, start, threads).seen.bound == "dispatch"
+
+    def _estimate(
+        self, tokens: int, start: int, threads: int | None, chunk: int | None = None
+    ) -> LatencyEstimate:
         all_, threads = self.machines[self.most], threads or self.most
-        machine = self.machines[threads]
+        machine = self.machines.get(threads) or at_best(all_, threads)
         barriers = machine.barrier_s / all_.barrier_s if all_.barrier_s else 1.0
         reached = dataclasses.replace(
             self.reached,
@@ -80,7 +101,7 @@ class TuningInputs:
             waiting=self.reached.waiting if threads > 1 else 0.0,
         )
         passes = dataclasses.replace(self.passes, chunk=chunk or max(CHUNKS))
-        return estimate(self.model, machine, reached, passes, tokens, start).seconds
+        return estimate(self.model, machine, reached, passes, tokens, start)
 
     def attention_s(self, tokens: int, start: int, threads: int) -> float:
         """Predict the seconds of a pass's attention on `threads` threads, all busy to its end."""
@@ -113,28 +134,27 @@ def _rates_of_fewer(fewer: MachineProfile, more: MachineProfile) -> MachineProfi
 
 
 def choose_threads(known: TuningInputs, tokens: int, start: int) -> Decision:
-    """Choose all threads for a pass, unless fewer are predicted to be clearly faster."""
+    """Choose all threads for a pass, unless fewer are predicted to be clearly faster.
+
+    Decode has the strong cores at most: the others would wait for weak ones at each barrier.
+    """
+    every, known = known.most, known.for_tokens(tokens)
+    all_ = "all" if known.most == every else "the strong cores"
     seconds = {n: known.seconds(tokens, start, n) for n in known.machines}
     if len(seconds) == 1:
-        return Decision(known.most, "all; no other number was measured")
+        return Decision(known.most, f"{all_}; no other number was measured")
     told = ", ".join(f"{n}: {s * 1e3:.3g} ms" for n, s in sorted(seconds.items()))
     best = min(seconds.values())
     if best > FASTER * seconds[known.most]:
-        return Decision(known.most, f"all: fewer are not expected to be faster ({told})")
+        return Decision(known.most, f"{all_}: fewer are not expected to be faster ({told})")
     fewest = min(n for n, s in seconds.items() if s <= best / FASTER)
     return Decision(fewest, f"fewer are expected to be faster ({told})")
 
 
 def worth_trying(known: TuningInputs, start: int, threads: int, other: int) -> bool:
     """Return whether a decode pass might be faster with `other` threads, given model error."""
-    drafts = {
-        n: at_best(known.machines[known.most], n)
-        for n in (threads, other)
-        if n not in known.machines
-    }
-    draft = dataclasses.replace(known, machines={**known.machines, **drafts})
     doubt = DOUBT if other in known.machines else 1.0  # the other is at its best already
-    return doubt * draft.seconds(1, start, other) <= draft.seconds(1, start, threads)
+    return doubt * known.seconds(1, start, other) <= known.seconds(1, start, threads)
 
 
 def at_best(machine: MachineProfile, threads: int) -> MachineProfile:
@@ -158,7 +178,8 @@ def at_best(machine: MachineProfile, threads: int) -> MachineProfile:
 
 def neighbors(known: TuningInputs, start: int, threads: int, most: int) -> list[list[int]]:
     """Return the thread counts worth a try in decode: below and above, nearest first."""
-    counts = set(known.machines) | {n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if n < most}
+    most = min(most, max(known.decode.counts))
+    counts = {n for n in {*known.machines, *known.decode.counts} if n <= most}
     below = [n for n in sorted(counts, reverse=True) if n < threads]
     above = [n for n in sorted(counts) if threads < n <= most]
     found = []

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from helpers import tiny_qwen3 as tiny
 
+from triplepoint.runtime.engine import metrics
 from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.engine.regime_map import regime_map
 from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.engine.session import Session
-from triplepoint.runtime.physics import run_delay
+from triplepoint.runtime.physics import energy, run_delay
 from triplepoint.runtime.physics.calibration import Calibration
+from triplepoint.runtime.physics.energy import EnergyMeter
 from triplepoint.runtime.physics.latency_model import Efficiency, Passes
 from triplepoint.traces.events import PhaseEvent
 
@@ -139,3 +141,25 @@ def test_the_map_of_regimes_follows_the_calibration(
     assert second["by"] == "calibration"
     assert (second["tokens"], second["kv"]) == (first["tokens"], first["kv"])
     assert {bound for row in second["bounds"] for bound in row} == {"d"}
+
+
+def test_joules_of_a_phase(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A phase has the energy of its own time where it can be read, else none."""
+    known = EnergyMeter().joules() is not None
+    assert (session.prefill(PROMPT[:15]).joules is not None) == known
+    zone = tmp_path / "intel-rapl:0"
+    zone.mkdir()
+    for name, text in (("name", "package-0"), ("max_energy_range_uj", "9000000")):
+        (zone / name).write_text(text)
+    counts = itertools.count(1_000_000, 250_000)  # a quarter of a joule for each read
+    (zone / "energy_uj").write_text("0")
+    monkeypatch.setattr(metrics, "EnergyMeter", lambda: EnergyMeter(tmp_path))
+    monkeypatch.setattr(energy, "_microjoules", lambda _: next(counts))
+
+    assert session.prefill(PROMPT[15:]).joules == pytest.approx(0.25)
+    assert len(list(session.decode(max_tokens=4))) == 4
+    phase = session.last_phase
+    assert phase is not None
+    assert phase.joules == pytest.approx(0.25)

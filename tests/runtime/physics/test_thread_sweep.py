@@ -10,7 +10,7 @@ import pytest
 from triplepoint.jit.compile import Library, ObjectCache, default_folder
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.physics.thread_sweep import load, save, sweep, thread_counts
-from triplepoint.runtime.physics.topology import chosen, slow_cores, topology
+from triplepoint.runtime.physics.topology import chosen, topology
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,12 @@ from triplepoint.runtime.physics.topology import chosen, slow_cores, topology
 def test_numbers_of_threads(physical: int, usable: int, counts: list[int]) -> None:
     """Doublings, the physical cores and all of them, and where SMT begins; eight at most."""
     assert thread_counts(physical, usable) == counts
+
+
+def test_counts_where_the_cores_change() -> None:
+    """The number of strong cores, and of those in a domain, are always measured."""
+    assert thread_counts(24, 32, {8}) == [1, 2, 4, 8, 16, 24, 25, 32]
+    assert thread_counts(128, 256, {128, 8}) == [1, 2, 4, 8, 16, 32, 128, 256]
 
 
 def test_a_sweep_is_kept(tmp_path: Path) -> None:
@@ -51,13 +57,6 @@ def test_topology() -> None:
     assert seen.page_bytes % 4096 == 0
     assert seen.mhz[0] <= seen.mhz[1]
     assert all(size > seen.page_bytes for size in seen.huge_page_bytes)
-
-
-def test_slow_cores_by_hand() -> None:
-    """Cores well below the strongest; where nothing is known none is slow."""
-    assert slow_cores([1024, 1024, 430, 430]) == 2
-    assert slow_cores([5.2e6, 5.0e6]) == 0
-    assert slow_cores([0.0, 0.0]) == slow_cores([]) == 0
 
 
 def test_the_chosen_word() -> None:

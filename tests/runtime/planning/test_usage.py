@@ -180,3 +180,19 @@ def test_a_column_that_is_no_verdict(tmp_path: Path) -> None:
     path.write_text("\n".join(map(json.dumps, rows)))
     found = read_recorded([path])
     assert (found.questions, found.answered) == (5, 2)
+
+
+def test_power_is_that_of_phases_that_know_it(tmp_path: Path) -> None:
+    """Joules over the seconds of the phases that have them; None if none has."""
+    assert read_recorded([SEARCH]).watts is None
+    lines = [json.loads(line) for line in SEARCH.read_text().splitlines()]
+    phases = [one for one in lines if one["event"] == "phase"]
+    for phase in phases[1:]:
+        phase["joules"] = 65.0 * phase["wall_s"]
+    path = tmp_path / "joules.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+    found = read_recorded([path])
+
+    assert found.watts == pytest.approx(65.0)
+    assert found.joules_s == pytest.approx(sum(one["wall_s"] for one in phases[1:]))

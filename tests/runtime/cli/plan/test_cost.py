@@ -97,3 +97,39 @@ def test_what_is_missing_is_said(
     """One line, and a status that is not 0."""
     assert main(["plan", "cost", *argv]) != 0
     assert told in capsys.readouterr().err
+
+
+def test_measured_joules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A trace's joules replace the assumed watts of one's own machine, unless they are given."""
+    lines = [json.loads(line) for line in Path(SEARCH).read_text().splitlines()]
+    for one in lines:
+        if one["event"] == "phase":
+            one["joules"] = 40.0 * one["wall_s"]
+    trace = tmp_path / "joules.jsonl"
+    trace.write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+    def question(*argv: str) -> float:
+        return _json(capsys, *argv)["choices"][0]["question"]  # type: ignore[index]
+
+    assert question(str(trace)) == pytest.approx(question(SEARCH, "--watts", "40"))
+    assert question(str(trace)) < question(SEARCH)
+    for given in (["--watts", "140"], ["--hardware", "c6i.2xlarge"], ["--speeds", "100,10"]):
+        assert question(str(trace), *given) == pytest.approx(question(SEARCH, *given))
+    assert main(["plan", "cost", str(trace)]) == 0
+    assert "power: 40 W, as the traces measured it" in capsys.readouterr().err
+
+
+def test_a_simulated_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its speeds are labeled; more threads are faster; a model needs a known shape."""
+
+    def speeds(machine: str) -> dict[str, float | str]:
+        found = _json(capsys, "-m", "qwen3:0.6b", "--machine", machine)
+        return found["choices"][0]["speeds"]  # type: ignore[index]
+
+    few, many = speeds("epyc-7763-2s:8"), speeds("epyc-7763-2s:64")
+    assert few["basis"] == many["basis"] == "predicted, simulated"
+    assert few["prefill"] < many["prefill"]  # type: ignore[operator]
+    assert main(["plan", "cost", "-m", "qwen3:0.6b", "--machine", "rk3588"]) == 0
+    assert "RK3588, 8 threads (simulated); from public figures" in capsys.readouterr().err
+    assert main(["plan", "cost", "-m", "own.gguf", "--machine", "rk3588"]) == 2
+    assert "rk3588 is simulated" in capsys.readouterr().err

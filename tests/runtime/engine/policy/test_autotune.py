@@ -15,7 +15,7 @@ from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.engine.policy import autotune as tuning_module
 from triplepoint.runtime.engine.policy.autotune import Autotuner, Overrides
-from triplepoint.runtime.engine.policy.choices import Decision
+from triplepoint.runtime.engine.policy.choices import Decision, TuningInputs
 from triplepoint.runtime.engine.policy.pass_correction import PassCorrection, kind_of
 from triplepoint.runtime.forward.shared_prefix import ALONE, Reading, Together
 from triplepoint.runtime.forward.split_kv import SplitKVGraph
@@ -179,6 +179,30 @@ def test_threads_change_within_a_decode(engine: Engine) -> None:
     assert session.last_phase is not None
     assert not trials.todo or trials.threads == 1
     assert session.last_phase.passes == 299
+
+
+def test_few_threads_that_meet_often_share_a_cache(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passes of fewer threads fill a CCD if dispatch bounds them; on one CCD nothing is moved."""
+    tuning = made(engine)
+    pool, moved = engine.loaded.pool, []
+    monkeypatch.setattr(pool, "arrange", lambda *, fill: moved.append(fill))
+    monkeypatch.setattr(tuning, "_decode_always", 1)
+    monkeypatch.setattr(pool, "arranges", False)
+    tuning.before(1, 0)
+    assert moved == []
+
+    monkeypatch.setattr(pool, "arranges", True)
+    for bound in (True, False):
+        tuning._filled.clear()
+        monkeypatch.setattr(TuningInputs, "dispatch_bound", lambda *_, bound=bound: bound)
+        tuning.before(1, 0)
+    monkeypatch.setattr(tuning, "_decode_always", 2)
+    tuning._filled.clear()
+    monkeypatch.setattr(TuningInputs, "dispatch_bound", lambda *_: True)
+    tuning.before(1, 0)
+    assert moved == [True, False, False], "all threads: nothing to choose"
 
 
 def test_spinning_is_corrected_a_few_times_at_most(engine: Engine) -> None:

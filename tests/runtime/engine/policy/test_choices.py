@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from triplepoint.jit.cores import ThreadPlan
 from triplepoint.jit.targets import TARGETS
 from triplepoint.runtime.engine.policy.choices import (
     SPIN_LONG_S,
@@ -127,6 +128,36 @@ def test_what_is_worth_a_trial() -> None:
     assert neighbors(many, 0, 12, 12) == [[8, 6, 4, 3, 2, 1]]
     between = known(600, machine(4, 40), machine(12, 60))
     assert neighbors(between, 0, 4, 12) == [[3, 2, 1], [6, 8, 12]]
+
+
+def test_decode_leaves_weak_cores_out() -> None:
+    """Eight P cores and 16 E cores: all for a prompt, P cores for decode, measured or not."""
+    hybrid = ThreadPlan(tuple(range(8)), (1, 2, 3, 4, 6, 8))
+    unmeasured = dataclasses.replace(known(600, machine(24, 60)), decode=hybrid)
+    assert choose_threads(unmeasured, 512, 0).value == 24
+    found = choose_threads(unmeasured, 1, 0)
+    assert (found.value, found.why) == (8, "the strong cores; no other number was measured")
+    assert neighbors(unmeasured, 0, 8, 24) == [[6, 4, 3, 2, 1]]
+
+    profiles = [machine(n, dram) for n, dram in ((1, 15), (4, 58), (8, 60), (24, 70))]
+    measured = dataclasses.replace(known(600, *profiles), decode=hybrid)
+    assert choose_threads(measured, 512, 0).value == 24
+    assert choose_threads(measured, 1, 0).value == 8
+    fuller = [machine(1, 15), machine(4, 60), machine(8, 45), machine(24, 45)]
+    assert choose_threads(dataclasses.replace(known(600, *fuller), decode=hybrid), 1, 0).value == 4
+
+
+def test_trials_keep_ccds_even() -> None:
+    """On two CCDs decode tries even numbers of threads beside one alone."""
+    even = ThreadPlan(tuple(range(12)), (1, 2, 4, 6, 8, 12))
+    found = dataclasses.replace(known(600, machine(12, 60)), decode=even)
+    assert neighbors(found, 0, 12, 12) == [[8, 6, 4, 2, 1]]
+
+
+def test_what_dispatch_bounds() -> None:
+    """A small model with dear barriers; not a large one."""
+    assert known(3, machine(12, 60, 4e-6)).dispatch_bound(1, 0, 12)
+    assert not known(600, machine(12, 60)).dispatch_bound(1, 0, 4)
 
 
 def test_at_best() -> None:
