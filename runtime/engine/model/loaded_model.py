@@ -113,7 +113,7 @@ class LoadedModel(ProcessBound):
             whose core another process has.
         tuning: how passes are run.
         layout: what the pages of KV caches are made of.
-        kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
+        kv: format of KV caches: ``bf16``, ``k16v8``, ``q8`` or ``f32``.
         attention_tile: tokens of a pass that share one read of the cache.
         packed_cache: the packed copy of the weights on disk, if one was asked for.
         sampling: the settings of the model's file (`general.sampling.*`).
