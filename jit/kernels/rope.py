@@ -44,6 +44,7 @@ from .kvcache import (
 
 AHEAD = 2  # rows: what others have computed comes from L3, or from their L2
 SLOW = 32768  # positions of a turn: in pairs that take longer, biases of keys are taken off
+TINY = 1e-30  # keys that are all zeros need no factors
 TOKENS = 16  # one head's keys of 16 positions share cache lines: written together, they stay in L1
 
 
@@ -83,6 +84,7 @@ def rope_store(
     store: bool = True,
     gated: bool = False,
     centered: int = 0,
+    equalized: bool = False,
 ) -> None:
     """Prepare each row's query, key and value; unit = (TOKENS rows, kv head), kv head fastest.
 
@@ -98,7 +100,8 @@ def rope_store(
     those of another layer. `gated`: behind each head's query stand as many values that gate what
     attention makes of it (`activations.gate_by_queries`). `centered`: all pairs, where
     biases of keys are taken off. These are behind the biases, for each KV head (`center_biases`),
-    and behind each query u and v of all pairs.
+    and behind each query u and v of all pairs. `equalized`: behind these are what queries are
+    multiplied by, and what keys are, for each KV head (`equalizers`).
     """
     heads = kv_heads * group
     q_step = 2 * head_dim if gated else head_dim
@@ -108,6 +111,12 @@ def rope_store(
     row_words = query_words(k.target, of_keys, head_dim)
     stride = row_words + 2 * centered
     key_words, value_words = (head_words(kv, head_dim, part) for part in ("k", "v"))
+    more = (heads + 2 * kv_heads) * head_dim if bias else 0
+
+    def of_head(number: int, head: Value) -> Dims:
+        """Return the number-th vector of a KV head behind the biases."""
+        return form.read(biases.at((number * kv_heads + head) * head_dim + more))
+
     block = KeyBlock.empty(k, key_words // PAGE) if of_keys != "q8" else None
     with k.units() as unit:
         head, first = unit % kv_heads, unit // kv_heads * TOKENS
@@ -142,10 +151,13 @@ def rope_store(
                 rotated_query = form.rotate(query, angles)
                 factor = scale * temperatures.load(position) if temperature else scale
                 line = q_out.cast(i32).at((token * heads + h) * stride)
-                store_query(k, line, rotated_query, factor, of_keys)
                 if centered:
-                    mean = form.read(biases.at((heads + 2 * kv_heads + head) * head_dim))
+                    mean = of_head(0, head)
                     _store_centers(line.at(row_words).cast(f32), rotated_query, mean, factor)
+                if equalized:
+                    up = of_head(int(centered > 0), head).all
+                    rotated_query = [a * b for a, b in zip(rotated_query, up, strict=True)]
+                store_query(k, line, rotated_query, factor, of_keys)
             if store:
                 own = biases.at((heads + head) * head_dim) if bias else None
                 key = form.read(keys.at(token * kv_stride + head * head_dim), own)
@@ -156,10 +168,13 @@ def rope_store(
                 v_part = head_part(k, table, page, v_offset, head, value_words)
                 rotated_key = form.rotate(key, angles)
                 if centered:
-                    mean = form.read(biases.at((heads + 2 * kv_heads + head) * head_dim))
+                    mean = of_head(0, head)
                     at = (page * PAGE + PAGE // 2) * (rotated // 2)
                     center = form.rotate(mean, (cos.at(at), sin.at(at)))
                     rotated_key = [a - b for a, b in zip(rotated_key, center, strict=True)]
+                if equalized:
+                    down = of_head(1 + (centered > 0), head).all
+                    rotated_key = [a * b for a, b in zip(rotated_key, down, strict=True)]
                 if block is None:
                     store_key(k, k_part, within, rotated_key, head_dim, of_keys)
                     store_value(k, v_part, within, value_of(token), head_dim, of_values)
@@ -332,6 +347,32 @@ def center_biases(
     found = np.zeros_like(biases)
     found[:, : 2 * pairs] = np.where(of_dims, biases[:, : 2 * pairs], 0)
     return found
+
+
+def equalizers(norms: np.ndarray, biases: np.ndarray, pairs: int, adjacent: bool) -> np.ndarray:
+    """Return factors that make the dims of keys about as large as each other, and their inverses.
+
+    A pair has one factor, so that it may be rotated. Of a normed x a row w of the matrix makes
+    numbers of size |w| about the bias. Factors are rounded to bf16: other orders of summation do
+    not change them.
+
+    Args:
+        norms: of the rows of the matrix times the norm's weights, float [kv heads, head_dim].
+        biases: what is left of them in stored keys, of the same shape.
+        pairs: the first 2 * pairs dims are rotated.
+        adjacent: whether pairs are neighbors, as in `rope_store`.
+
+    Returns:
+        float32 [2, kv heads, head_dim]: of queries, and of keys.
+    """
+    power = norms.astype(np.float64) ** 2 + biases.astype(np.float64) ** 2
+    turned = power[:, : 2 * pairs].reshape(len(power), *((-1, 2) if adjacent else (2, -1)))
+    axis = 2 if adjacent else 1
+    turned[:] = turned.mean(axis=axis, keepdims=True)
+    size = np.sqrt(power)
+    size = np.maximum(size, 1e-3 * size.max(axis=1, keepdims=True)) + TINY
+    factors = to_bf16(size / np.exp(np.log(size).mean(axis=1, keepdims=True)))
+    return np.stack([factors, 1 / factors]).astype(np.float32)
 
 
 def center_angles(cos: np.ndarray, sin: np.ndarray) -> np.ndarray:

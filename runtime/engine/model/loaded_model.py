@@ -14,7 +14,7 @@ from ....arguments import ProcessBound, as_list
 from ....errors import EngineError, GGUFError, SettingError
 from ....jit.compile import Library
 from ....jit.kernels.attention import token_tile
-from ....jit.kernels.kvcache import PAGE, KVFormat
+from ....jit.kernels.kvcache import PAGE, KVFormat, key_format
 from ....jit.pool import Pool
 from ... import memory, models
 from ...cgroups import require_address_space
@@ -171,6 +171,8 @@ class LoadedModel(ProcessBound):
             self.weights, self.packed_cache = pack_or_map(weights, pool, options.progress)
         else:
             self.weights = weights.pack_all(pool, options.progress)
+        if key_format(self.kv) == "q8":
+            self.network.norm_keys(pool)
         self.sampling, self.sampling_notes = file_sampling(gguf.metadata)
         self.buffers = Workspace()
         self.outputs = OutputBuffers(config.n_vocab)
