@@ -42,11 +42,14 @@ def _is_limit(value: object) -> bool:
     return is_limit(value)
 
 
+KV_FORMATS = ("bf16", "k16v8", "q8", "f32")
+"""Formats of the KV cache, as `kvcache.KVFormat` has them: known here before kernels are."""
+
 KEYS: dict[str, tuple[str, str, tuple[type, ...], Callable[[Any], object]]] = {
     "model": (BUILT_IN, 'a quoted name, such as "qwen3:4b"', (str,), str.strip),
     "tools": ("none", 'a list of "find", "edit", "net" and "exec"', (list,), _are_groups),
     "threads": ("automatic", "a whole number from 1 to 256", (int,), range(1, 257).__contains__),
-    "kv": ("bf16", '"bf16", "q8" or "f32"', (str,), ("bf16", "q8", "f32").__contains__),
+    "kv": ("bf16", '"bf16", "k16v8", "q8" or "f32"', (str,), KV_FORMATS.__contains__),
     "cache_packed_weights": ("true", "true or false", (bool,), lambda _: True),
     "temperature": ("the model's", "a number from 0 to 100", (int, float), lambda t: 0 <= t <= 100),
     "trace": ("true", "true or false", (bool,), lambda _: True),

@@ -86,7 +86,7 @@ class RunStart(Event):
     """CPU target that the kernels were generated for, e.g. ``avx512-bf16``."""
     threads: int = 0
     kv: Own[str] = ""
-    """Format of the KV cache: ``bf16``, ``q8`` or ``f32``."""
+    """Format of the KV cache: ``bf16``, ``k16v8``, ``q8`` or ``f32``."""
     machine: Own[MachineRecord] = field(default_factory=MachineRecord)
     config: dict[str, Any] = field(default_factory=dict)
     """Settings of the agent: limits, context length, sampling, system prompt."""

@@ -35,9 +35,9 @@ from typing import Protocol
 import numpy as np
 
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i32, kernel
-from .attention_float import FloatProducts, Following
-from .attention_q8 import ByteProducts
-from .attention_tiles import TileProducts, padded
+from .attention_float import FloatKeys, FloatValues, Following
+from .attention_q8 import ByteKeys, ByteValues
+from .attention_tiles import TileKeys, TileValues, configured, padded
 from .batch import (
     COUNT,
     FIRST,
@@ -52,7 +52,7 @@ from .batch import (
     WALKS,
 )
 from .key_values import piece_bytes
-from .kvcache import PAGE, KVFormat, head_part, head_words
+from .kvcache import PAGE, KVFormat, head_part, head_words, key_format, value_format
 from .mathlib import exp_below_each, larger, tanh
 from .rope import bf16_tiles
 from .tiles import for_tiles
@@ -62,7 +62,8 @@ JOINED_ROWS = 64  # of a tile of several sequences, at most
 TOGETHER = 4  # rows in the softmax's loops: what one waits for, others compute
 NEVER = -3.0e38  # stands for minus infinity: finite, so that no inf - inf arises
 
-Products = FloatProducts | ByteProducts | TileProducts
+KeyProducts = FloatKeys | ByteKeys | TileKeys
+ValueProducts = FloatValues | ByteValues | TileValues
 
 
 def token_tile(group: int) -> int:
@@ -190,17 +191,28 @@ class KVReader:
         self.stats = self.sums.at(max_rows * self.out_dim)
         queries = self.stats.at(max_rows * 4).cast(i32)
         piece = queries.at(max_rows * (head_dim // 2)) if self.shared else None
-        if bf16_tiles(k.target, kv, head_dim):
-            self.products = TileProducts(k, head_dim, self.out_dim, queries, piece)
+        of_keys = key_format(kv)
+        of_values = value_format(kv, in_keys=self.shared)
+        self.keys: KeyProducts
+        self.values: ValueProducts
+        if of_keys == "q8":
+            self.keys = ByteKeys(k, head_dim)
+        elif bf16_tiles(k.target, of_keys, head_dim):
+            self.keys = TileKeys(k, head_dim, queries)
         else:
-            kind = ByteProducts if kv == "q8" else FloatProducts
-            self.products = kind(k, head_dim, self.out_dim, kv, piece)
-        self.query_stride = self.products.query_words + 2 * centered
+            self.keys = FloatKeys(k, head_dim, of_keys)
+        if of_values == "q8":
+            self.values = ByteValues(k, head_dim, self.out_dim, piece)
+        elif bf16_tiles(k.target, of_values, head_dim):
+            self.values = TileValues(k, head_dim, self.out_dim, piece)
+        else:
+            self.values = FloatValues(k, head_dim, self.out_dim, of_values, piece)
+        self.query_stride = self.keys.query_words + 2 * centered
 
     def ready(self) -> AbstractContextManager[None]:
         """Configure the AMX tiles, if the products use them, for the code inside."""
-        products = self.products
-        return products.ready() if isinstance(products, TileProducts) else nullcontext()
+        tiles = isinstance(self.keys, TileKeys) or isinstance(self.values, TileValues)
+        return configured(self.k) if tiles else nullcontext()
 
     def tile(self, number: Value, head: Value) -> Tile:
         """Return the rows of one KV head in one tile of the pass."""
@@ -288,7 +300,7 @@ class Walk:
     def center(self, row: Value, chunk: Value) -> Value:
         """Return the key bias's share of each score of a row with the chunk: see `rope.py`."""
         reader, pairs = self.reader, self.reader.centered
-        own = self.query(row).at(reader.products.query_words).cast(f32)
+        own = self.query(row).at(reader.keys.query_words).cast(f32)
         angles = reader.centers.at(chunk // PAGE * (2 * pairs))
         lanes = math.gcd(pairs, reader.k.lanes)
         total = reader.k.zeros(f32, lanes)
@@ -307,7 +319,7 @@ class Walk:
     def attend_chunk(self, chunk: Value, into: ChunkSink) -> None:
         """Compute scores, softmax and products of the chunk that begins at position `chunk`."""
         reader, k, rows = self.reader, self.reader.k, self.rows
-        products, (k_offset, v_offset) = reader.products, reader.offsets
+        k_offset, v_offset = reader.offsets
         key_words, value_words = reader.words
         count, page = (self.seen - chunk).min(CHUNK), chunk // CHUNK
         keys = head_part(k, self.pages, page, k_offset, self.head, key_words)
@@ -315,21 +327,28 @@ class Walk:
         more, (table, first_page, head) = (chunk + CHUNK) < self.seen, self.following
         next_table = k.choose(more, self.pages, table)
         next_page, next_head = more.select(page + 1, first_page), more.select(self.head, head)
-        following = Following(
+        following = self._following(
             head_part(k, next_table, next_page, k_offset, next_head, key_words),
             more.select(self.seen - chunk - CHUNK, self.seen).min(CHUNK),
+            key_words,
         )
         values, after = keys, following
         if not reader.shared:
             values = head_part(k, self.pages, page, v_offset, self.head, value_words)
-            after = Following(values, count)
-        products.qk(self.query, keys, reader.scores, rows, count, after)
+            after = self._following(values, count, value_words)
+        reader.keys.qk(self.query, keys, reader.scores, rows, count, after)
         unseen = (k.i64(reader.first) - chunk).max(0) if reader.first else None
         limit = partial(self.limit, chunk=chunk)
         center = partial(self.center, chunk=chunk) if reader.centered else None
         part = _Rows(rows, limit, count, reader.window, reader.cap, unseen, center)
-        _softmax(k, products, reader.scores, reader.probs, values, into, part)
-        products.pv(reader.probs, values, rows, count, into, following)
+        _softmax(k, reader.values, reader.scores, reader.probs, values, into, part)
+        reader.values.pv(reader.probs, values, rows, count, into, following)
+
+    def _following(self, part: Ptr, positions: Value, page_words: int) -> Following:
+        """Return what to prefetch of a part that has `page_words` in all, in whole vectors."""
+        lanes = self.reader.k.lanes
+        blocks = (positions + (lanes - 1)) // lanes
+        return Following(part, blocks * (page_words * lanes // PAGE))
 
 
 # stats of a row: [m, l, e^(m - m') of the last chunk, e^(m_c - m') times the unit of its products]
@@ -389,7 +408,7 @@ class _Rows:
 
 def _softmax(
     k: Kernel,
-    products: Products,
+    products: ValueProducts,
     scores: Ptr,
     probs: Ptr,
     values: Ptr,

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from ..dot import bf16_dot, bf16_pairs_of, pair_high, pair_low
 from ..simd import Kernel, Ptr, Value, Var, f32
 from .key_values import PIECE_DIMS, turn
-from .kvcache import PAGE, KVFormat
+from .kvcache import PAGE, Stored
 from .rope import bf16_pairs, query_words
 from .tiles import for_tiles
 
@@ -31,10 +31,10 @@ RowAt = Callable[[Value], Ptr]
 
 
 class Following(NamedTuple):
-    """The keys or values to read next: the first `positions` positions of `part`."""
+    """The keys or values to read next: the first `words` int32 of `part`."""
 
     part: Ptr
-    positions: Value
+    words: Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +89,15 @@ def turn_values(
         turn(k, rows, lanes, step, piece, block * each, vectors * lanes)
 
 
-class FloatProducts:
-    """Attention's products q k and p v for one head size, over a bf16 or float32 cache."""
+class _Products:
+    """What products with bf16 or float32 numbers of the cache have in common."""
 
-    def __init__(
-        self,
-        k: Kernel,
-        head_dim: int,
-        value_dim: int,
-        kv: KVFormat,
-        piece: Ptr | None = None,
-    ) -> None:
-        """Set up products; piece: scratch for values that are dims of keys (`key_values.py`)."""
+    def __init__(self, k: Kernel, head_dim: int, stored: Stored) -> None:
         self.k = k
-        self.piece = piece
-        self.value_dim = value_dim
-        self.kv = kv
-        self.pairs = bf16_pairs(k.target, kv, head_dim)
-        self.step = 2 if kv == "bf16" else 1  # positions that share one int32 of V, dims one of K
+        self.stored: Stored = stored
+        self.pairs = bf16_pairs(k.target, stored, head_dim)
+        self.step = 2 if stored == "bf16" else 1  # positions that share one int32 of V, dims of K
         self.key_words = head_dim // self.step
-        self.query_words = query_words(k.target, kv, head_dim)
-        self.prob_words = PAGE // 2 if self.pairs else PAGE
         self.tilings = _tilings(k)
 
     def _tiled(self, rows: Value) -> Iterator[_Tiling]:
@@ -123,6 +111,34 @@ class FloatProducts:
         with self.k.if_(rows > few.rows):
             yield more
 
+    def _sums(self, rows: int, vectors: int) -> list[list[Var]]:
+        zero = self.k.zeros(f32, self.k.lanes)
+        return [[self.k.var(zero) for _ in range(vectors)] for _ in range(rows)]
+
+    def _step(self, line: Ptr, at: Value, loaded: list[Value], totals: list[Var]) -> None:
+        """Add one word of the shared dimension: one value, or a pair of bf16."""
+        k, lanes = self.k, self.k.lanes
+        if self.pairs:
+            x = line.splat(at, lanes)
+            for v, total in zip(loaded, totals, strict=True):
+                total.set(bf16_dot(k, total.value, v, x))
+        elif self.stored == "bf16":
+            x0, x1 = (line.cast(f32).splat(at * 2 + n, lanes) for n in range(2))
+            for v, total in zip(loaded, totals, strict=True):
+                total.set(k.fma(pair_high(v), x1, k.fma(pair_low(v), x0, total.value)))
+        else:
+            x = line.cast(f32).splat(at, lanes)
+            for v, total in zip(loaded, totals, strict=True):
+                total.set(k.fma(v.bitcast(f32), x, total.value))
+
+
+class FloatKeys(_Products):
+    """Attention's products q k for one head size, over bf16 or float32 keys."""
+
+    def __init__(self, k: Kernel, head_dim: int, stored: Stored) -> None:
+        super().__init__(k, head_dim, stored)
+        self.query_words = query_words(k.target, stored, head_dim)
+
     def qk(
         self, query: RowAt, keys: Ptr, scores: Ptr, rows: Value, count: Value, after: Following
     ) -> None:
@@ -132,7 +148,7 @@ class FloatProducts:
         """
         k, lanes = self.k, self.k.lanes
         blocks = (count + (lanes - 1)) // lanes
-        ahead = Ahead.of(k, after, self.key_words)
+        ahead = Ahead.of(k, after)
 
         def block_tile(first_block: Value, vectors: int, tiling: _Tiling) -> None:
             at = [keys.at((first_block + n) * (lanes * self.key_words)) for n in range(vectors)]
@@ -155,6 +171,18 @@ class FloatProducts:
         for tiling in self._tiled(rows):
             for_tiles(k, blocks, tiling.vectors, partial(block_tile, tiling=tiling))
 
+
+class FloatValues(_Products):
+    """Attention's products p v for one head size, over bf16 or float32 values."""
+
+    def __init__(
+        self, k: Kernel, head_dim: int, value_dim: int, stored: Stored, piece: Ptr | None = None
+    ) -> None:
+        """Set up products; piece: scratch for values that are dims of keys (`key_values.py`)."""
+        super().__init__(k, head_dim, stored)
+        self.value_dim, self.piece = value_dim, piece
+        self.prob_words = PAGE // 2 if self.pairs else PAGE
+
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> FloatRow:
         """Return the writer of one row's probabilities, in the form that `pv` multiplies."""
         return FloatRow(self.k, out, self.pairs)
@@ -169,7 +197,7 @@ class FloatProducts:
         k, lanes = self.k, self.k.lanes
         steps = count // self.step
         vectors_all = self.value_dim // lanes
-        ahead = Ahead.of(k, after, self.key_words)
+        ahead = Ahead.of(k, after)
 
         def dims_tile(first: Value, vectors: int, tiling: _Tiling) -> None:
             base, width = values.at(first * lanes), self.value_dim
@@ -207,26 +235,6 @@ class FloatProducts:
             if whole < vectors_all:
                 dims_tile(k.i64(whole), vectors_all - whole, tiling)
 
-    def _sums(self, rows: int, vectors: int) -> list[list[Var]]:
-        zero = self.k.zeros(f32, self.k.lanes)
-        return [[self.k.var(zero) for _ in range(vectors)] for _ in range(rows)]
-
-    def _step(self, line: Ptr, at: Value, loaded: list[Value], totals: list[Var]) -> None:
-        """Add one word of the shared dimension: one value, or a pair of bf16."""
-        k, lanes = self.k, self.k.lanes
-        if self.pairs:
-            x = line.splat(at, lanes)
-            for v, total in zip(loaded, totals, strict=True):
-                total.set(bf16_dot(k, total.value, v, x))
-        elif self.kv == "bf16":
-            x0, x1 = (line.cast(f32).splat(at * 2 + n, lanes) for n in range(2))
-            for v, total in zip(loaded, totals, strict=True):
-                total.set(k.fma(pair_high(v), x1, k.fma(pair_low(v), x0, total.value)))
-        else:
-            x = line.cast(f32).splat(at, lanes)
-            for v, total in zip(loaded, totals, strict=True):
-                total.set(k.fma(v.bitcast(f32), x, total.value))
-
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
@@ -241,9 +249,8 @@ class Ahead:
     at: Var
 
     @classmethod
-    def of(cls, k: Kernel, after: Following, key_words: int) -> Ahead:
-        blocks = (after.positions + (k.lanes - 1)) // k.lanes
-        return cls(after.part, blocks * (k.lanes * key_words), k.var(k.i64(0)))
+    def of(cls, k: Kernel, after: Following) -> Ahead:
+        return cls(after.part, after.words, k.var(k.i64(0)))
 
     def prefetch(self, lines: int) -> None:
         at = self.at.value

@@ -38,12 +38,13 @@ from .cache_q8 import (
     zero_point,
 )
 from .key_values import turn
-from .kvcache import PAGE, SCALE_DIMS, KVFormat
+from .kvcache import PAGE, SCALE_DIMS
 from .mathlib import round_to_int
 from .tiles import for_tiles
 
 HALF_BITS = 7  # of a probability in one byte: bytes that are the same, signed or not
 MAX_Q = (1 << 2 * HALF_BITS) - 1
+SCORE_ROWS = 4  # of a tile of scores: as many as leave room for the loads and one broadcast
 AHEAD = 4096
 """Prefetch distance in int32 words, into L2. With 8 KiB ahead into L1, a token behind 4,096 took
 1.2 times as long on a Zen 4; with AVX-512 that took longer than no prefetch."""
@@ -107,27 +108,36 @@ def word_dot(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
     return acc + (even + odd)
 
 
-class ByteProducts:
-    """Attention's products q k and p v for one head size, over the int8 cache."""
+class _Products:
+    """What both products over bytes of the cache have in common."""
 
-    def __init__(
-        self,
-        k: Kernel,
-        head_dim: int,
-        value_dim: int,
-        kv: KVFormat = "q8",
-        piece: Ptr | None = None,
-    ) -> None:
-        """Set up products; piece: scratch for values that are dims of keys (`key_values.py`)."""
-        self.k = k
-        self.kv, self.piece = kv, piece
-        self.head_dim, self.value_dim = head_dim, value_dim
+    def __init__(self, k: Kernel, head_dim: int) -> None:
+        self.k, self.head_dim = k, head_dim
         self.dots = _Words(k) if wide(k.target) else _Bytes(k)
+
+    def _splats(self, line: Ptr, at: Value | int) -> list[Value]:
+        """Return the words of four queries or probabilities, each in every lane."""
+        return [line.splat(at + n, self.k.lanes) for n in range(self.dots.words)]
+
+    def _prefetch(
+        self, part: Ptr, at: Value, words: int, size: Value | int, after: Following
+    ) -> None:
+        """Prefetch `AHEAD` words after `at`; where `part` ends, continue in `after`."""
+        over = at + AHEAD - size
+        inside = self.k.b.select(
+            (over < 0).value, part.at(at + AHEAD).value, after.part.at(over).value
+        )
+        line = Ptr(self.k, inside, i32)
+        for word in range(0, words, 16):
+            line.prefetch(word, locality=2)
+
+
+class ByteKeys(_Products):
+    """Attention's products q k for one head size, over int8 keys."""
+
+    def __init__(self, k: Kernel, head_dim: int) -> None:
+        super().__init__(k, head_dim)
         self.query_words = head_dim // SCALE_DIMS * query_words(k.target)
-        self.prob_words = 2 * QUADS
-        # Rows of a tile: as many as leave room for the loads, one broadcast and what a dot needs.
-        self.score_rows, self.weigh_rows = 4, 3 if self.dots.halves == 2 else 4
-        self.weigh_vectors = 4 if k.target.registers >= 32 else 2
 
     def qk(
         self, query: RowAt, keys: Ptr, scores: Ptr, rows: Value, count: Value, after: Following
@@ -158,7 +168,7 @@ class ByteProducts:
                         at = (first_row + r) * PAGE + tile * positions + n * lanes
                         scores.store(at, total.value)
 
-            for_tiles(k, rows, self.score_rows, row_tile)
+            for_tiles(k, rows, SCORE_ROWS, row_tile)
 
     def _score_block(self, block: Ptr, queries: list[Ptr], sums: list[list[Var]]) -> None:
         """Add the products of 32 dims of a tile of keys."""
@@ -188,9 +198,18 @@ class ByteProducts:
             for acc, key_scale, total in zip(mine, key_scales, totals, strict=True):
                 total.set(k.fma(acc.value.to(f32), key_scale * scale, total.value))
 
-    def _splats(self, line: Ptr, at: Value | int) -> list[Value]:
-        """Return the words of four queries or probabilities, each in every lane."""
-        return [line.splat(at + n, self.k.lanes) for n in range(self.dots.words)]
+
+class ByteValues(_Products):
+    """Attention's products p v for one head size, over int8 values."""
+
+    def __init__(self, k: Kernel, head_dim: int, value_dim: int, piece: Ptr | None = None) -> None:
+        """Set up products; piece: scratch for values that are dims of keys (`key_values.py`)."""
+        super().__init__(k, head_dim)
+        self.value_dim, self.piece = value_dim, piece
+        self.prob_words = 2 * QUADS
+        # Rows of a tile: as many as leave room for the loads, one broadcast and what a dot needs.
+        self.weigh_rows = 3 if self.dots.halves == 2 else 4
+        self.weigh_vectors = 4 if k.target.registers >= 32 else 2
 
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> ByteRow:
         """Return the writer of one row's probabilities, in the form that `pv` multiplies."""
@@ -284,18 +303,6 @@ class ByteProducts:
             for value, halves in zip(values, mine, strict=True):
                 for p, total in zip(ps, halves, strict=True):
                     total.set(dots.with_probability(total.value, value, p))
-
-    def _prefetch(
-        self, part: Ptr, at: Value, words: int, size: Value | int, after: Following
-    ) -> None:
-        """Prefetch `AHEAD` words after `at`; where `part` ends, continue in `after`."""
-        over = at + AHEAD - size
-        inside = self.k.b.select(
-            (over < 0).value, part.at(at + AHEAD).value, after.part.at(over).value
-        )
-        line = Ptr(self.k, inside, i32)
-        for word in range(0, words, 16):
-            line.prefetch(word, locality=2)
 
 
 @dataclass(frozen=True, slots=True)

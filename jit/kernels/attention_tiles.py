@@ -36,43 +36,71 @@ def padded(rows: int) -> int:
     return -(-rows // ROWS) * ROWS
 
 
-class TileProducts:
-    """Attention's products q k and p v for one head size, on AMX tiles over a bf16 cache."""
+@contextmanager
+def configured(k: Kernel) -> Iterator[None]:
+    """Configure this thread's AMX tiles for the code inside."""
+    amx.configure(k, LINE)
+    yield
+    amx.release(k)
 
-    def __init__(
-        self,
-        k: Kernel,
-        head_dim: int,
-        value_dim: int,
-        queries: Ptr,
-        piece: Ptr | None = None,
-    ) -> None:
-        """Set up products; queries: scratch for a tile's rows; piece: for values in keys."""
+
+class _Tiles:
+    """What both products on AMX tiles have in common."""
+
+    def __init__(self, k: Kernel) -> None:
         self.k = k
-        self.queries, self.piece = queries, piece
-        self.value_dim = value_dim
-        self.key_words = self.query_words = head_dim // 2
-        self.prob_words = PAGE // 2
-        self.sums = k.scratch(f32, len(SUMS) * TILE_WORDS)
-        self.tail = k.scratch(i32, len(SUMS) * TILE_WORDS)
 
-    @contextmanager
-    def ready(self) -> Iterator[None]:
-        """Configure this thread's AMX tiles for the code inside."""
-        amx.configure(self.k, LINE)
-        yield
-        amx.release(self.k)
+    def _tiled(
+        self, rows: Value, count: Value, body: Callable[[Value, int, RowTiles], None]
+    ) -> None:
+        """Call `body(first, columns, row tiles)`: up to four columns of tiles at once for one tile
+        of rows, else two for two."""
+        k = self.k
+        with k.if_(rows <= ROWS):
+            for_tiles(k, count, 4, lambda first, columns: body(first, columns, self._one))
+        with k.if_(rows > ROWS):
+            by_two = partial(self._by_two, (rows + (ROWS - 1)) // ROWS)
+            for_tiles(k, count, 2, lambda first, columns: body(first, columns, by_two))
+
+    def _one(self) -> Iterator[tuple[Value, int]]:
+        yield self.k.i64(0), 1
+
+    def _by_two(self, tiles: Value) -> Iterator[tuple[Value, int]]:
+        """Loop over pairs of row tiles, then the last one if the number is odd."""
+        with self.k.range(0, tiles // 2 * 2, step=2, name="rows") as tile:
+            yield tile, 2
+        with self.k.if_((tiles % 2) > 0):
+            yield tiles - 1, 1
+
+    def _zero(self, sums: int) -> None:
+        for n in range(sums):
+            amx.zero(self.k, SUMS[n])
+
+    def _multiply(self, right: Ptr, stride: int, n: int, tiles: int, columns: int) -> None:
+        """Multiply column n by each tile of rows, which are loaded."""
+        amx.load(self.k, RIGHT[n % 2], right, stride)
+        for t in range(tiles):
+            amx.dot_bf16(self.k, SUMS[t * columns + n], LEFT[t], RIGHT[n % 2])
+
+
+class TileKeys(_Tiles):
+    """Attention's products q k for one head size, on AMX tiles over bf16 keys."""
+
+    def __init__(self, k: Kernel, head_dim: int, queries: Ptr) -> None:
+        """Set up products; queries: scratch for a tile's rows."""
+        super().__init__(k)
+        self.queries, self.query_words = queries, head_dim // 2
 
     def qk(
         self, query: RowAt, keys: Ptr, scores: Ptr, rows: Value, count: Value, after: Following
     ) -> None:
-        """Compute the scores as `FloatProducts.qk` does; `scores` has room for whole tiles."""
-        k, words = self.k, self.key_words
+        """Compute the scores as `FloatKeys.qk` does; `scores` has room for whole tiles."""
+        k, words = self.k, self.query_words
         with k.range(0, rows, name="row") as row:
             line, mine = query(row), self.queries.at(row * words)
             for at in range(0, words, LANES):
                 mine.store(at, line.load(at, LANES))
-        ahead = Ahead.of(k, after, self.key_words)
+        ahead = Ahead.of(k, after)
 
         def block_tile(first: Value, blocks: int, row_tiles: RowTiles) -> None:
             for tile, tiles in row_tiles():
@@ -92,6 +120,19 @@ class TileProducts:
 
         self._tiled(rows, (count + (LANES - 1)) // LANES, block_tile)
 
+
+class TileValues(_Tiles):
+    """Attention's products p v for one head size, on AMX tiles over bf16 values."""
+
+    def __init__(self, k: Kernel, head_dim: int, value_dim: int, piece: Ptr | None) -> None:
+        """Set up products; piece: scratch for values that are dims of keys (`key_values.py`)."""
+        super().__init__(k)
+        self.value_dim, self.piece = value_dim, piece
+        self.key_words = head_dim // 2
+        self.prob_words = PAGE // 2
+        self.sums = k.scratch(f32, len(SUMS) * TILE_WORDS)
+        self.tail = k.scratch(i32, len(SUMS) * TILE_WORDS)
+
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> FloatRow:
         """Return the writer of one row's probabilities, in the form that `pv` multiplies."""
         return _TileRow(self.k, out, pairs=True)
@@ -99,10 +140,10 @@ class TileProducts:
     def pv(
         self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Following
     ) -> None:
-        """Compute the products with the values as `FloatProducts.pv` does."""
+        """Compute the products with the values as `FloatValues.pv` does."""
         k = self.k
         whole, part = count // (2 * PAIRS), count % (2 * PAIRS)
-        ahead = Ahead.of(k, after, self.key_words)
+        ahead = Ahead.of(k, after)
 
         def dims_tile(first: Value, vectors: int, row_tiles: RowTiles) -> None:
             base, width = values.at(first * LANES), self.value_dim
@@ -136,38 +177,6 @@ class TileProducts:
                         add((first + n) * LANES, mine.load(n * TILE_WORDS, LANES))
 
         self._tiled(rows, k.i64(self.value_dim // LANES), dims_tile)
-
-    def _tiled(
-        self, rows: Value, count: Value, body: Callable[[Value, int, RowTiles], None]
-    ) -> None:
-        """Call `body(first, columns, row tiles)`: up to four columns of tiles at once for one tile
-        of rows, else two for two."""
-        k = self.k
-        with k.if_(rows <= ROWS):
-            for_tiles(k, count, 4, lambda first, columns: body(first, columns, self._one))
-        with k.if_(rows > ROWS):
-            by_two = partial(self._by_two, (rows + (ROWS - 1)) // ROWS)
-            for_tiles(k, count, 2, lambda first, columns: body(first, columns, by_two))
-
-    def _one(self) -> Iterator[tuple[Value, int]]:
-        yield self.k.i64(0), 1
-
-    def _by_two(self, tiles: Value) -> Iterator[tuple[Value, int]]:
-        """Loop over pairs of row tiles, then the last one if the number is odd."""
-        with self.k.range(0, tiles // 2 * 2, step=2, name="rows") as tile:
-            yield tile, 2
-        with self.k.if_((tiles % 2) > 0):
-            yield tiles - 1, 1
-
-    def _zero(self, sums: int) -> None:
-        for n in range(sums):
-            amx.zero(self.k, SUMS[n])
-
-    def _multiply(self, right: Ptr, stride: int, n: int, tiles: int, columns: int) -> None:
-        """Multiply column n by each tile of rows, which are loaded."""
-        amx.load(self.k, RIGHT[n % 2], right, stride)
-        for t in range(tiles):
-            amx.dot_bf16(self.k, SUMS[t * columns + n], LEFT[t], RIGHT[n % 2])
 
     def _cut(self, base: Ptr, width: int, vectors: int, part: Value) -> None:
         """Copy the last `part` values into whole tiles, zero-padded: a page may hold NaN there."""

@@ -11,6 +11,9 @@ every KV head is contiguous, for `lanes` L and positions p of the page:
     f32    K: float32 [p / L][dim][L]     V: float32 [p][dim]
     q8     bytes with scales; see `cache_q8.py`
 
+Keys and values may lie in different formats: ``k16v8`` has bf16 keys and q8 values. Keys decide how
+far scores are off, values only how far a mean is.
+
 K has lane = position, so scores need no horizontal sums; V has lane = dim, for the same reason.
 Where values are the first dims of keys there is no V part: see `key_values.py`.
 """
@@ -21,21 +24,29 @@ from typing import Literal
 
 from ..simd import Kernel, Ptr, Value, i32
 
-KVFormat = Literal["bf16", "f32", "q8"]
+KVFormat = Literal["bf16", "k16v8", "q8", "f32"]
+Stored = Literal["bf16", "q8", "f32"]
+"""How a number of the cache is stored, be it of a key or of a value."""
 Part = Literal["k", "v"]
 PAGE = 256  # positions; also the chunk of attention's online softmax
 SCALE_DIMS = 32  # dims of a key that share a scale in q8; a value has one scale for all its dims
 
 
-def words_per_position(kv: KVFormat, head_dim: int) -> int:
-    """Return the int32 words of K (and of V) for one position of one head, without scales."""
-    return head_dim // {"f32": 1, "bf16": 2, "q8": 4}[kv]
+def key_format(kv: KVFormat) -> Stored:
+    """Return how keys are stored."""
+    return "bf16" if kv == "k16v8" else kv
+
+
+def value_format(kv: KVFormat, *, in_keys: bool = False) -> Stored:
+    """Return how values are stored; in_keys: they are dims of keys."""
+    return "q8" if kv == "k16v8" and not in_keys else key_format(kv)
 
 
 def head_words(kv: KVFormat, head_dim: int, part: Part = "k") -> int:
     """Return the int32 words of K (or of V) of one head in one page."""
-    words = PAGE * words_per_position(kv, head_dim)
-    if kv != "q8":
+    stored = key_format(kv) if part == "k" else value_format(kv)
+    words = PAGE * head_dim // {"f32": 1, "bf16": 2, "q8": 4}[stored]
+    if stored != "q8":
         return words
     scales = head_dim // SCALE_DIMS if part == "k" else 1
     return words + PAGE * scales // 2

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ..simd import F32, I64, F32s, I8s, I64s, Kernel, i32, kernel
 from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
-from .kvcache import PAGE, KVFormat, head_part, head_words
+from .kvcache import PAGE, KVFormat, head_part, head_words, key_format
 from .rope import Head, inverse_rms, query_words, store_key, store_query
 
 
@@ -50,7 +50,7 @@ def latent_store(
     """
     head_dim, lanes = latent + rotated, k.lanes
     form = Head(k, rotated, rotated, adjacent=True)
-    key_words = head_words(kv, head_dim, "k")
+    key_words, stored = head_words(kv, head_dim, "k"), key_format(kv)
     with k.units() as unit:
         token, head = unit // (heads + 1), unit % (heads + 1)
         row = rows.at(token * ROW_SLOTS)
@@ -61,8 +61,8 @@ def latent_store(
             absorbed_query = absorbed.at(number * absorbed_stride)
             dims = [absorbed_query.load(d, lanes) for d in range(0, latent, lanes)]
             last = form.read(q.at(number * q_stride + q_width - rotated))
-            line = q_out.cast(i32).at(number * query_words(k.target, kv, head_dim))
-            store_query(k, line, dims + form.rotate(last, angles), scale, kv)
+            line = q_out.cast(i32).at(number * query_words(k.target, stored, head_dim))
+            store_query(k, line, dims + form.rotate(last, angles), scale, stored)
         with k.if_(head.eq(heads)):
             mine = kv_rows.at(token * kv_stride)
             values = [mine.load(d, lanes) for d in range(0, latent, lanes)]
@@ -73,4 +73,4 @@ def latent_store(
             table, one = pages.at(row.load(ROW_TABLE)), k.i64(0)
             k_part = head_part(k, table, page, k_offset, one, key_words)
             key = values + form.rotate(last, angles)
-            store_key(k, k_part, within, key, head_dim, kv, value_dim=latent)
+            store_key(k, k_part, within, key, head_dim, stored, value_dim=latent)

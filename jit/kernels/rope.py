@@ -31,10 +31,20 @@ from ..targets import CpuTarget
 from . import cache_q8
 from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
 from .key_blocks import KeyBlock, store_value_pair
-from .kvcache import PAGE, SCALE_DIMS, KVFormat, head_part, head_words
+from .kvcache import (
+    PAGE,
+    SCALE_DIMS,
+    KVFormat,
+    Stored,
+    head_part,
+    head_words,
+    key_format,
+    value_format,
+)
 
 AHEAD = 2  # rows: what others have computed comes from L3, or from their L2
 SLOW = 32768  # positions of a turn: in pairs that take longer, biases of keys are taken off
+TINY = 1e-30  # keys that are all zeros need no factors
 TOKENS = 16  # one head's keys of 16 positions share cache lines: written together, they stay in L1
 
 
@@ -74,6 +84,7 @@ def rope_store(
     store: bool = True,
     gated: bool = False,
     centered: int = 0,
+    equalized: bool = False,
 ) -> None:
     """Prepare each row's query, key and value; unit = (TOKENS rows, kv head), kv head fastest.
 
@@ -89,16 +100,24 @@ def rope_store(
     those of another layer. `gated`: behind each head's query stand as many values that gate what
     attention makes of it (`activations.gate_by_queries`). `centered`: all pairs, where
     biases of keys are taken off. These are behind the biases, for each KV head (`center_biases`),
-    and behind each query u and v of all pairs.
+    and behind each query u and v of all pairs. `equalized`: behind these are what queries are
+    multiplied by, and what keys are, for each KV head (`equalizers`).
     """
     heads = kv_heads * group
     q_step = 2 * head_dim if gated else head_dim
     rotated = head_dim if rotated < 0 else rotated
     form = Head(k, head_dim, rotated, adjacent)
-    row_words = query_words(k.target, kv, head_dim)
+    of_keys, of_values = key_format(kv), value_format(kv)
+    row_words = query_words(k.target, of_keys, head_dim)
     stride = row_words + 2 * centered
     key_words, value_words = (head_words(kv, head_dim, part) for part in ("k", "v"))
-    block = KeyBlock.empty(k, head_dim if kv == "f32" else head_dim // 2) if kv != "q8" else None
+    more = (heads + 2 * kv_heads) * head_dim if bias else 0
+
+    def of_head(number: int, head: Value) -> Dims:
+        """Return the number-th vector of a KV head behind the biases."""
+        return form.read(biases.at((number * kv_heads + head) * head_dim + more))
+
+    block = KeyBlock.empty(k, key_words // PAGE) if of_keys != "q8" else None
     with k.units() as unit:
         head, first = unit % kv_heads, unit // kv_heads * TOKENS
         end = (first + TOKENS).min(count.load(0))
@@ -132,10 +151,13 @@ def rope_store(
                 rotated_query = form.rotate(query, angles)
                 factor = scale * temperatures.load(position) if temperature else scale
                 line = q_out.cast(i32).at((token * heads + h) * stride)
-                store_query(k, line, rotated_query, factor, kv)
                 if centered:
-                    mean = form.read(biases.at((heads + 2 * kv_heads + head) * head_dim))
+                    mean = of_head(0, head)
                     _store_centers(line.at(row_words).cast(f32), rotated_query, mean, factor)
+                if equalized:
+                    up = of_head(int(centered > 0), head).all
+                    rotated_query = [a * b for a, b in zip(rotated_query, up, strict=True)]
+                store_query(k, line, rotated_query, factor, of_keys)
             if store:
                 own = biases.at((heads + head) * head_dim) if bias else None
                 key = form.read(keys.at(token * kv_stride + head * head_dim), own)
@@ -146,27 +168,30 @@ def rope_store(
                 v_part = head_part(k, table, page, v_offset, head, value_words)
                 rotated_key = form.rotate(key, angles)
                 if centered:
-                    mean = form.read(biases.at((heads + 2 * kv_heads + head) * head_dim))
+                    mean = of_head(0, head)
                     at = (page * PAGE + PAGE // 2) * (rotated // 2)
                     center = form.rotate(mean, (cos.at(at), sin.at(at)))
                     rotated_key = [a - b for a, b in zip(rotated_key, center, strict=True)]
+                if equalized:
+                    down = of_head(1 + (centered > 0), head).all
+                    rotated_key = [a * b for a, b in zip(rotated_key, down, strict=True)]
                 if block is None:
-                    store_key(k, k_part, within, rotated_key, head_dim, kv)
-                    store_value(k, v_part, within, value_of(token), head_dim, kv)
+                    store_key(k, k_part, within, rotated_key, head_dim, of_keys)
+                    store_value(k, v_part, within, value_of(token), head_dim, of_values)
                 else:
                     ends, follows = block.ends(row, token + 1 < end), block.held.value > 0
-                    block.put(within, key_vectors(k, rotated_key, kv))
+                    block.put(within, key_vectors(k, rotated_key, of_keys))
                     with k.if_(ends):
                         block.write(k_part, within)
-                    if kv == "bf16":
+                    if of_values == "bf16":
                         # Of two positions in this unit the even one writes both values.
                         even = (within & 1).eq(0)
                         with k.if_(even & ends.eq(0)):
                             store_value_pair(v_part, within, value_of(token), value_of(token + 1))
                         with k.if_(even.select(ends, follows.eq(0))):
-                            store_value(k, v_part, within, value_of(token), head_dim, kv)
+                            store_value(k, v_part, within, value_of(token), head_dim, of_values)
                     else:
-                        store_value(k, v_part, within, value_of(token), head_dim, kv)
+                        store_value(k, v_part, within, value_of(token), head_dim, of_values)
 
 
 def _prefetch(x: Ptr, count: int) -> None:
@@ -265,30 +290,30 @@ def _pairs(k: Kernel, values: list[Value]) -> list[Value]:
     return out
 
 
-def bf16_pairs(target: CpuTarget, kv: KVFormat, head_dim: int) -> bool:
+def bf16_pairs(target: CpuTarget, stored: Stored, head_dim: int) -> bool:
     """Return whether attention multiplies bf16 pairs on this target (else float32)."""
-    return kv == "bf16" and (target.bf16 == "dot" or bf16_tiles(target, kv, head_dim))
+    return stored == "bf16" and (target.bf16 == "dot" or bf16_tiles(target, stored, head_dim))
 
 
-def bf16_tiles(target: CpuTarget, kv: KVFormat, head_dim: int) -> bool:
+def bf16_tiles(target: CpuTarget, stored: Stored, head_dim: int) -> bool:
     """Return whether attention uses AMX tiles, which are 32 dims deep."""
-    return kv == "bf16" and target.bf16 == "tiles" and head_dim % 32 == 0
+    return stored == "bf16" and target.bf16 == "tiles" and head_dim % 32 == 0
 
 
-def query_words(target: CpuTarget, kv: KVFormat, head_dim: int) -> int:
+def query_words(target: CpuTarget, keys: Stored, head_dim: int) -> int:
     """Return the int32 words of one head's query, as attention reads it."""
-    if kv == "q8":
+    if keys == "q8":
         return head_dim // SCALE_DIMS * cache_q8.query_words(target)
-    return head_dim // 2 if bf16_pairs(target, kv, head_dim) else head_dim
+    return head_dim // 2 if bf16_pairs(target, keys, head_dim) else head_dim
 
 
-def store_query(k: Kernel, row: Ptr, dims: list[Value], scale: Value, kv: KVFormat) -> None:
+def store_query(k: Kernel, row: Ptr, dims: list[Value], scale: Value, keys: Stored) -> None:
     """Store one head's query times `scale` as attention reads it: int32 [query_words]."""
     scaled = [v * scale.splat(v.lanes) for v in dims]
-    if kv == "q8":
+    if keys == "q8":
         cache_q8.store_query(k, row, scaled)
         return
-    pairs = bf16_pairs(k.target, kv, sum(v.lanes for v in dims))
+    pairs = bf16_pairs(k.target, keys, sum(v.lanes for v in dims))
     for n, v in enumerate(_pairs(k, scaled) if pairs else [v.bitcast(i32) for v in scaled]):
         row.store(n * v.lanes, v)
 
@@ -324,14 +349,40 @@ def center_biases(
     return found
 
 
+def equalizers(norms: np.ndarray, biases: np.ndarray, pairs: int, adjacent: bool) -> np.ndarray:
+    """Return factors that make the dims of keys about as large as each other, and their inverses.
+
+    A pair has one factor, so that it may be rotated. Of a normed x a row w of the matrix makes
+    numbers of size |w| about the bias. Factors are rounded to bf16: other orders of summation do
+    not change them.
+
+    Args:
+        norms: of the rows of the matrix times the norm's weights, float [kv heads, head_dim].
+        biases: what is left of them in stored keys, of the same shape.
+        pairs: the first 2 * pairs dims are rotated.
+        adjacent: whether pairs are neighbors, as in `rope_store`.
+
+    Returns:
+        float32 [2, kv heads, head_dim]: of queries, and of keys.
+    """
+    power = norms.astype(np.float64) ** 2 + biases.astype(np.float64) ** 2
+    turned = power[:, : 2 * pairs].reshape(len(power), *((-1, 2) if adjacent else (2, -1)))
+    axis = 2 if adjacent else 1
+    turned[:] = turned.mean(axis=axis, keepdims=True)
+    size = np.sqrt(power)
+    size = np.maximum(size, 1e-3 * size.max(axis=1, keepdims=True)) + TINY
+    factors = to_bf16(size / np.exp(np.log(size).mean(axis=1, keepdims=True)))
+    return np.stack([factors, 1 / factors]).astype(np.float32)
+
+
 def center_angles(cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
     """Return cos and sin at the center of each page: float32 [pages, 2, pairs]."""
     return np.stack([cos[PAGE // 2 :: PAGE], sin[PAGE // 2 :: PAGE]], axis=1)
 
 
-def key_vectors(k: Kernel, dims: list[Value], kv: KVFormat) -> list[Value]:
+def key_vectors(k: Kernel, dims: list[Value], stored: Stored) -> list[Value]:
     """Return a key as vectors of the cache's int32 words; not for q8."""
-    return [v.bitcast(i32) for v in dims] if kv == "f32" else _pairs(k, dims)
+    return [v.bitcast(i32) for v in dims] if stored == "f32" else _pairs(k, dims)
 
 
 def store_key(
@@ -340,19 +391,19 @@ def store_key(
     within: Value,
     dims: list[Value],
     head_dim: int,
-    kv: KVFormat,
+    stored: Stored,
     value_dim: int = 0,
 ) -> None:
     """Scatter one key into its lane: the stride between dims is a whole vector.
 
     value_dim: number of first dims that are the value, too; 0: none.
     """
-    if kv == "q8":
+    if stored == "q8":
         cache_q8.store_key(k, part, within, dims, value_dim)
         return
     lanes = k.lanes
-    vectors = key_vectors(k, dims, kv)
-    rows = head_dim if kv == "f32" else head_dim // 2
+    vectors = key_vectors(k, dims, stored)
+    rows = head_dim if stored == "f32" else head_dim // 2
     column = part.at(within // lanes * (rows * lanes) + within % lanes)
     at = 0
     for v in vectors:
@@ -362,13 +413,13 @@ def store_key(
 
 
 def store_value(
-    k: Kernel, part: Ptr, within: Value, dims: list[Value], head_dim: int, kv: KVFormat
+    k: Kernel, part: Ptr, within: Value, dims: list[Value], head_dim: int, stored: Stored
 ) -> None:
-    if kv == "q8":
+    if stored == "q8":
         cache_q8.store_value(k, part, within, dims)
         return
     lanes = dims[0].lanes
-    if kv == "f32":
+    if stored == "f32":
         row = part.cast(f32).at(within * head_dim)
         for n, v in enumerate(dims):
             row.store(n * lanes, v)

@@ -1,4 +1,4 @@
-"""usage: python -m labs.bench.exactness MODEL.gguf --texts FOLDER [--kv bf16 q8] [--tokens N]
+"""usage: python -m labs.bench.exactness MODEL.gguf --texts FOLDER [--kv bf16 k16v8 q8] [--tokens N]
 
 Measure how far logits are from the same weights in float32: the mean KL divergence of each text
 (`FOLDER/KIND.txt`) for each format of the KV cache, and its ratio to that of a float32 cache.
@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--texts", type=Path, required=True)
-    parser.add_argument("--kv", nargs="+", default=["bf16", "q8"])
+    parser.add_argument("--kv", nargs="+", default=["bf16", "k16v8", "q8"])
     parser.add_argument("--tokens", type=int, default=2048, help="of each text (default: 2048)")
     args = parser.parse_args()
     texts = cut(args.model, args.texts, args.tokens)

@@ -16,7 +16,7 @@ import numpy as np
 
 from triplepoint.errors import SettingError
 from triplepoint.jit.compile import Library
-from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
+from triplepoint.jit.kernels.kvcache import PAGE, KVFormat, value_format
 from triplepoint.jit.kernels.microbench import Peak
 from triplepoint.jit.kernels.panels import FORMATS, Format
 from triplepoint.jit.kernels.rope import tables
@@ -287,7 +287,7 @@ class _Bench:
                 yield self._attend(work, self._copies(work, size), own_data=True)
 
     def _attention_peak(self, kv: KVFormat) -> Peak:
-        if kv == "q8":
+        if value_format(kv) == "q8":
             return "int8"
         return "bf16" if kv == "bf16" and self.target.bf16 != "none" else "fp32"
 

@@ -61,7 +61,7 @@ class Engine(ProcessBound, Closing):
         self.machine = loaded.machine
         """Measured limits of this machine."""
         self.kv: KVFormat = loaded.kv
-        """Format of KV caches: ``bf16``, ``q8`` or ``f32``."""
+        """Format of KV caches: ``bf16``, ``k16v8``, ``q8`` or ``f32``."""
 
     @classmethod
     def load(
@@ -93,8 +93,9 @@ class Engine(ProcessBound, Closing):
                 reduced to these, with a warning); default: as many as are fastest for each kind of
                 pass, up to the physical cores.
             target: CPU feature set, e.g. ``avx2``; default: the best of this machine.
-            kv: KV cache format: ``bf16``, ``q8`` (int8: half the bytes, and faster in long
-                contexts) or ``f32``.
+            kv: KV cache format: ``bf16``, ``k16v8`` (keys as in bf16, values int8: three quarters
+                of the bytes), ``q8`` (int8: half the bytes, and faster in long contexts) or
+                ``f32``.
             context: maximum positions of a session; default: what the model was made for, at most
                 32,768.
             progress: called with the share of the weights that is packed, 0 to 1.

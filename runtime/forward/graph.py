@@ -60,7 +60,7 @@ class GraphBuilder(GemmBuilder):
         super().__init__(name, target, threads, max_tokens, buffers, heads)
         self.kv = kv
         self._temperatures: dict[Temperature, np.ndarray] = {}
-        self._centered: set[int | None] = set()  # layers whose keys are stored without their means
+        self._changed: set[int | None] = set()  # layers whose keys are stored centered or equalized
         self.layer_index = 0
 
     @contextlib.contextmanager
@@ -199,11 +199,13 @@ class GraphBuilder(GemmBuilder):
         sinks: np.ndarray | None = None,
         eps: float = 0.0,
         gated: bool = False,
+        key_norms: np.ndarray | None = None,
     ) -> Activation:
         """Rotate q and k, append k and v to the cache, and attend to it.
 
         Before that come the biases (of all query heads, keys and values, one after the other) and
         the norms of q and k, if there are any. A layer that reads another's cache has no k and v.
+        key_norms: see `rope.equalizers`; without them keys are stored as large as they are.
         sinks: float32 [heads]. gated: in q each head's query is followed by a gate, and its result
         is multiplied by sigmoid(gate).
         """
@@ -216,12 +218,21 @@ class GraphBuilder(GemmBuilder):
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
         bias = cos if biases is None else biases
-        assert rule.source not in self._centered, "whose keys lack a bias that is not known here"
+        assert rule.source not in self._changed, "whose keys lack a bias that is not known here"
+        equalized = False
         if biases is not None and norms is None and rule.source is None:
-            means = self._means(biases.reshape(-1, h.head_dim)[h.heads :][: h.kv_heads], rule)
+            left = biases.reshape(-1, h.head_dim)[h.heads :][: h.kv_heads]
+            means = self._means(left, rule)
             if means is not None:
-                bias, sizes["centered"] = np.append(biases, means), cos.shape[1]
-                self._centered.add(self.layer_index)
+                left = left - means
+                bias, sizes["centered"] = np.append(bias, means), cos.shape[1]
+                self._changed.add(self.layer_index)
+            if equalized := key_norms is not None and rule.table is not None:
+                both = rope.equalizers(
+                    key_norms.reshape(left.shape), left, cos.shape[1], rule.adjacent
+                )
+                bias = np.append(bias, both)
+                self._changed.add(self.layer_index)
         width = h.head_dim + 2 * sizes.get("centered", 0)
         rotated = self.buffers.get("rotated", self.max_tokens, h.heads * width)
         cache = [BASE, *kv.offsets(self.layer_index if rule.source is None else rule.source)]
@@ -231,6 +242,8 @@ class GraphBuilder(GemmBuilder):
             "adjacent": rule.adjacent,
             "bias": biases is not None,
         }
+        if equalized:
+            form["equalized"] = True
         if gated:
             form["gated"] = True
         if rule.norm_values:

@@ -127,7 +127,7 @@ class KVLayout:
     """The layout of a model's KV cache pages."""
 
     format: KVFormat
-    """``bf16``, ``q8`` or ``f32``."""
+    """``bf16``, ``k16v8``, ``q8`` or ``f32``."""
     shapes: Sequence[HeadShape | None]
     """Head shape of each layer; None: the layer has no keys and values of its own."""
     capacity: int
@@ -221,7 +221,7 @@ class KVCache:
         """Unique number of the page table's contents, new whenever a page of it changes."""
         self.layout = layout
         self.format: KVFormat = layout.format
-        """``bf16``, ``q8`` or ``f32``."""
+        """``bf16``, ``k16v8``, ``q8`` or ``f32``."""
         self.capacity = -(-context // PAGE) * PAGE
         """Positions the table has room for, a multiple of 256."""
         self.page_bytes = layout.page_bytes

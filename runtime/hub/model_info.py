@@ -10,16 +10,11 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import get_args
 
 from ...errors import ModelError, TriplepointError
 from ..gguf.file import GGMLType, GGUFFile, MetadataValue
 from ..gguf.open import open_gguf
-
-if TYPE_CHECKING:
-    from ...jit.kernels.kvcache import KVFormat
-
-KV_FORMATS: tuple[KVFormat, ...] = ("bf16", "q8", "f32")
 
 # The type that most weights have where the name of a mixture does not say it.
 _MIXTURES = {"IQ2_M": "IQ2_S", "IQ3_M": "IQ3_S", "IQ3_XS": "IQ3_S", "MXFP4_MOE": "MXFP4"}
@@ -171,6 +166,7 @@ def _problems(gguf: GGUFFile, architecture: str, types: dict[str, TypeShare]) ->
 def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     from ...jit import targets
     from ...jit.compile import Library, ObjectCache
+    from ...jit.kernels.kvcache import KVFormat
     from .. import models
     from ..forward.kv import KVLayout
     from ..weights.loader import WeightLoader
@@ -180,7 +176,7 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     shapes, windows = zip(*network.cached, strict=True)
     layouts = {
         kv: KVLayout(kv, shapes, 0, windows=windows, row_width=network.row_width)
-        for kv in KV_FORMATS
+        for kv in get_args(KVFormat)
     }
     kv_token = {kv: layout.position_bytes for kv, layout in layouts.items()}
     usual = layouts["bf16"]

@@ -103,6 +103,7 @@ class Attention(Half):
         post_norm: weights of the norm of what is added, if there is one.
         gated: whether queries bring a gate of what becomes of them, head by head.
         gate: matrix of gates of what the heads make, one a head or one a dim; see `gate_heads`.
+        key_norms: norms of the rows of the keys' matrix, where cached keys need them.
     """
 
     norm: np.ndarray | None
@@ -118,6 +119,7 @@ class Attention(Half):
     post_norm: np.ndarray | None = None
     gated: bool = False
     gate: Matrix | None = None
+    key_norms: np.ndarray | None = None
 
     @property
     def appending(self) -> tuple[Matrix, ...]:
@@ -143,6 +145,7 @@ class Attention(Half):
         a = g.attend(
             q, k, v, self.rule,
             norms=self.qk_norms, biases=self.biases, sinks=self.sinks, eps=eps, gated=self.gated,
+            key_norms=self.key_norms,
         )  # fmt: skip
         if gates:
             g.gate_heads(a, gates, (self.rule.heads or g.heads).head_dim, "attn_gated")

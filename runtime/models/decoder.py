@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from ...errors import UnsupportedModelError
+from ...jit.pool import Pool
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, AttentionSpec, HeadShape, padded
 from ..gguf.file import GGUFFile
@@ -218,6 +219,20 @@ class Decoder:
         if self.post_norm:
             a.post_norm = self.norm_weight(name("post_attention_norm.weight"))
         return a
+
+    def norm_keys(self, pool: Pool) -> None:
+        """Compute the norms of the rows of the keys' matrices, where keys have biases."""
+        for block in self.blocks:
+            a = block.mixer
+            if isinstance(a, Attention) and a.biases is not None and len(a.qkv) == 3:
+                a.key_norms = self.weights.row_norms(a.qkv[1], a.norm, pool)
+
+    @property
+    def key_norms(self) -> list[np.ndarray]:
+        """What `norm_keys` computed, layer by layer."""
+        mixers = (block.mixer for block in self.blocks)
+        found = (mixer.key_norms for mixer in mixers if isinstance(mixer, Attention))
+        return [norms for norms in found if norms is not None]
 
     def values_are_keys(self, layer: int) -> bool:
         """Return whether a layer has no matrix for values: keys and values share a projection."""

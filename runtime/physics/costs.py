@@ -104,8 +104,11 @@ class ModelCost:
     experts: int = 0
     experts_used: int = 0
     """Experts of one layer, and how many of them a token uses."""
-    int8_cache: bool = False
-    """Whether attention runs in int8 (else in bf16)."""
+    int8_keys: bool = False
+    int8_values: bool = False
+    """Whether attention's products with keys, and with values, run in int8 (else in bf16)."""
+    value_dim: int = 0
+    """Dims of values that are the first dims of keys; 0: they are apart."""
     windows: tuple[int, ...] = ()
     """Window of each layer with sliding-window attention."""
     kv_heads: int = 1
@@ -485,8 +488,10 @@ def part_times(
     level = level or machine.level_of((cost.weight_bytes + cached) / each)
     rate = machine.bandwidth(level)
     products = 1e9 * (machine.int8_gops if model.quantized else machine.fp32_gflops)
-    # Scores are one product of bytes, weighted values two: a probability has 14 bits.
-    scores = 1e9 * (machine.int8_gops / 1.5 if model.int8_cache else machine.bf16_gflops)
+    # Of bytes, scores are one product and weighted values two: a probability has 14 bits.
+    of_keys = machine.int8_gops if model.int8_keys else machine.bf16_gflops
+    of_values = machine.int8_gops / 2 if model.int8_values else machine.bf16_gflops
+    scores = 2e9 / (1 / of_keys + 1 / of_values)
     again = 0.0
     if cost.kv_again_bytes:
         head = cost.kv_read_bytes / (each * model.caches)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
+from ...jit.kernels.kvcache import KVFormat, key_format, layer_bytes, value_format
 from ...jit.targets import TARGETS
 from ..bench.reach import USUAL, cost_of, usual_passes
 from ..hub.aliases import KnownModel, by_alias
@@ -86,11 +86,16 @@ class Forecaster:
         """Return a forecaster with another KV format, at the same efficiency."""
         if kv == self.kv:
             return self
-        was, now = (page_bytes(one, 1, 1, self.cost.head_dim) / PAGE for one in (self.kv, kv))
-        cost, scale = self.cost, now / was
+        cost = self.cost
+        was, now = (layer_bytes(one, 1, cost.head_dim, cost.value_dim) for one in (self.kv, kv))
+        scale = now / was
         attention = tuple(one._replace(kv_bytes=one.kv_bytes * scale) for one in cost.attention)
         cost = replace(
-            cost, kv_bytes=cost.kv_bytes * scale, attention=attention, int8_cache=kv == "q8"
+            cost,
+            kv_bytes=cost.kv_bytes * scale,
+            attention=attention,
+            int8_keys=key_format(kv) == "q8",
+            int8_values=value_format(kv, in_keys=cost.value_dim > 0) == "q8",
         )
         return replace(self, cost=cost, kv=kv)
 

@@ -185,7 +185,7 @@ class Model(_Strict):
     name: Name
     model: Name
     threads: int | None = Field(default=None, ge=1)
-    kv: Literal["bf16", "q8", "f32"] | None = None
+    kv: Literal["bf16", "k16v8", "q8", "f32"] | None = None
     context: int | None = Field(default=None, ge=1)
     price_per_million: Price | None = None
 

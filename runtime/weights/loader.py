@@ -11,9 +11,11 @@ from typing import NoReturn
 import numpy as np
 
 from ...errors import UnsupportedModelError
-from ...jit.compile import Library
+from ...jit.compile import Library, spec
+from ...jit.kernels.embed import embed
 from ...jit.kernels.panels import FORMATS, Format
-from ...jit.pool import Pool
+from ...jit.pool import Pool, aligned
+from ...jit.tape import DYNAMIC, Tape
 from ..gguf.file import GGUFFile
 from ..memory import Arena
 from . import packing
@@ -235,6 +237,20 @@ class WeightLoader:
                 self._multiply_factors(matrix)
         self.gguf.check_unchanged()
         return arena
+
+    def row_norms(self, matrix: Matrix, columns: np.ndarray | None, pool: Pool) -> np.ndarray:
+        """Compute the norm of each row of a matrix times `columns`: float64 [rows]."""
+        (name,), rows, depth = matrix.sources, matrix.rows, matrix.depth
+        values, blocks = aligned(rows * depth, np.float32), matrix.blocks
+        args = [self.gguf.data(name), np.arange(rows, dtype=np.int32), values,
+                blocks * matrix.format.file_bytes, blocks, depth]  # fmt: skip
+        tape, kernel = Tape("norms", pool.threads), spec(embed, fmt=matrix.format.name)
+        tape.op(name, kernel, args, np.array([rows], np.int64), mode=DYNAMIC, chunk=8)
+        native, at = tape.finish(self.library, pool), 0
+        while at < len(native):
+            at = native.run(at)
+        scaled = values.reshape(rows, depth) * (1 if columns is None else columns[:depth])
+        return np.sqrt(np.square(scaled, dtype=np.float64).sum(axis=1))
 
     def _refuse_number(self, *names: str) -> NoReturn:
         """Raise the GGUFError that locates a NaN or infinity in these tensors."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from helpers.kv import Cache
 
 from triplepoint.jit.kernels.cache_q8 import dim_groups, key_vectors, wide
-from triplepoint.jit.kernels.kvcache import PAGE, layer_offsets, page_bytes
+from triplepoint.jit.kernels.kvcache import PAGE, KVFormat, layer_offsets, page_bytes
 from triplepoint.jit.targets import CpuTarget
 
 JUNK = 0x5E  # a byte of 94, a scale of 4e18
@@ -117,6 +118,41 @@ class ByteCache:
         """Overwrite the scale of one value."""
         scales, _ = self._values(self.pages[position // PAGE])
         scales[head, position % PAGE] = _bits(np.array([scale]))[0]
+
+
+class MixedCache:
+    """Pages of one layer with keys as in `Cache`, in bf16, and values as in `ByteCache`."""
+
+    def __init__(self, target: CpuTarget, kv_heads: int, head_dim: int, n_pages: int = 1) -> None:
+        self._keys = Cache(target, "bf16", kv_heads, head_dim, n_pages, layers=1, layer=0)
+        self._values = ByteCache(target, kv_heads, head_dim, n_pages, layers=1, layer=0)
+        self.offsets = layer_offsets("k16v8", 0, kv_heads, head_dim)
+
+    @property
+    def pages(self) -> list[np.ndarray]:
+        """Copies of the pages: uint8."""
+        end, begin = self._keys.offsets[1], self._values.offsets[1]
+        both = zip(self._keys.pages, self._values.pages, strict=True)
+        return [np.concatenate([keys[:end], values[begin:]]) for keys, values in both]
+
+    def write(self, keys: np.ndarray, values: np.ndarray) -> None:
+        """Put float32 [positions, kv heads, dim] at positions 0 …, rounded and quantized."""
+        self._keys.write(keys, values)
+        self._values.write(keys, values)
+
+
+AnyCache = Cache | ByteCache | MixedCache
+
+
+def cache_of(
+    target: CpuTarget, kv: KVFormat, kv_heads: int, head_dim: int, n_pages: int = 1
+) -> AnyCache:
+    """Pages in any format."""
+    if kv == "k16v8":
+        return MixedCache(target, kv_heads, head_dim, n_pages)
+    if kv == "q8":
+        return ByteCache(target, kv_heads, head_dim, n_pages)
+    return Cache(target, kv, kv_heads, head_dim, n_pages)
 
 
 def _floats(bits: np.ndarray) -> np.ndarray:

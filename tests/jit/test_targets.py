@@ -278,6 +278,7 @@ UNASKING = ("q5_0", "mxfp4", "q3_k", "q4_k", "iq4_xs", "iq3_s", "iq2_xs", "iq1_m
         (spec(clamped_glu), ()),
         (spec(attention, **HEADS, kv="q8"), (DOT,)),
         (spec(attention, **HEADS, kv="bf16"), (BF16,)),
+        (spec(attention, **HEADS, kv="k16v8"), (BF16, DOT)),
         (spec(rope_store, **HEADS, kv="bf16", norm=True, rotated=32), (BF16,)),
         (spec(prepare, norm=True, kind="int8", group=4, gather=False), ()),
         (spec(mamba2, heads=1, head_dim=32, groups=1, state_dim=32), ()),

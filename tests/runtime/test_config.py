@@ -158,7 +158,7 @@ def test_a_link_stays(tmp_path: Path) -> None:
         ("threads = 0", "line 1: threads must be a whole number from 1 to 256, not 0"),
         ("threads = true", "line 1: threads must be a whole number"),
         ("threads = 2.0", "line 1: threads must be a whole number"),
-        ('# x\nkv = "q4"', 'line 2: kv must be "bf16", "q8" or "f32", not \'q4\''),
+        ('# x\nkv = "q4"', 'line 2: kv must be "bf16", "k16v8", "q8" or "f32", not \'q4\''),
         ("temperature = nan", "line 1: temperature must be a number from 0 to 100"),
         ("temperature = -1", "line 1: temperature must be a number from 0 to 100"),
         ("trace = 0", "line 1: trace must be true or false"),

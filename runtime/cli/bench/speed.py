@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from ....errors import SettingError
+from ....jit.kernels.kvcache import key_format, value_format
 from ....traces.sanitize import printable
 from ...bench import runner as bench
 from ...bench.compare import Baseline, Pair, PairedBenchmark
@@ -159,8 +160,8 @@ def _about(engine: Engine, case: Case) -> dict[str, Any]:
         "cpu_info": engine.machine.cpu,
         "backends": str(engine.target),
         "n_threads": engine.threads,
-        "type_k": engine.kv,
-        "type_v": engine.kv,
+        "type_k": key_format(engine.kv),
+        "type_v": value_format(engine.kv),
         "n_prompt": case.prompt,
         "n_gen": case.generate,
         "n_depth": case.depth,

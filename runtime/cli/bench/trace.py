@@ -7,6 +7,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from ....jit.kernels.kvcache import key_format, value_format
 from ....traces.sanitize import printable, short
 from ....traces.timeline import duration
 from ...engine.engine import Engine
@@ -58,8 +59,8 @@ def _values(engine: Engine, name: str, timed: Timed) -> tuple[dict[str, Any], di
         "cpu_info": engine.machine.cpu,
         "backends": str(engine.target),
         "n_threads": engine.threads,
-        "type_k": engine.kv,
-        "type_v": engine.kv,
+        "type_k": key_format(engine.kv),
+        "type_v": value_format(engine.kv),
         "phase": timed.name,
         "kind": timed.kind,
         "n_tokens": timed.tokens,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ....errors import TriplepointError
 from ....jit.kernels.kvcache import KVFormat
@@ -22,7 +22,6 @@ from ...models.decoder import Decoder
 from ...physics.costs import ModelCost
 from ...tokens.tokenizer import Tokenizer
 
-KV_FORMATS: tuple[KVFormat, ...] = ("bf16", "q8", "f32")
 BATCHES = (1, 8)  # rows of a pass, for which its bytes are reported
 
 
@@ -158,7 +157,9 @@ def _kinds(network: Decoder) -> list[LayerKind]:
 
 def _kv_bytes(shape: HeadShape | None, layers: int, row_width: int = 0) -> dict[str, float]:
     shapes = [shape] * layers
-    return {kv: KVLayout(kv, shapes, 0, row_width=row_width).position_bytes for kv in KV_FORMATS}
+    return {
+        kv: KVLayout(kv, shapes, 0, row_width=row_width).position_bytes for kv in get_args(KVFormat)
+    }
 
 
 def _what(mixer: Half | None, window: int) -> str:

@@ -40,6 +40,9 @@ def _fingerprint(loaded: LoadedModel) -> dict[str, Any]:
     for pair in loaded.rotary:
         for table in pair:
             rotary.update(table[:PAGE].tobytes())
+    norms = hashlib.sha256()
+    for found in loaded.network.key_norms:
+        norms.update(rope.to_bf16(found).tobytes())
     return {
         "model": loaded.model.sha256,
         "kv": loaded.kv,
@@ -51,6 +54,7 @@ def _fingerprint(loaded: LoadedModel) -> dict[str, Any]:
         ],
         "windows": list(loaded.layout.windows),
         "rotary": rotary.hexdigest(),
+        "key_norms": norms.hexdigest(),
         "layout": source_hash(*_LAYOUT),
     }
 

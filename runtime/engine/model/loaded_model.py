@@ -15,7 +15,7 @@ from ....errors import EngineError, GGUFError, SettingError
 from ....jit import cores
 from ....jit.compile import Library
 from ....jit.kernels.attention import token_tile
-from ....jit.kernels.kvcache import PAGE, KVFormat
+from ....jit.kernels.kvcache import PAGE, KVFormat, key_format
 from ....jit.pool import Pool
 from ... import memory, models
 from ...cgroups import require_address_space
@@ -114,7 +114,7 @@ class LoadedModel(ProcessBound):
             whose core another process has.
         tuning: how passes are run.
         layout: what the pages of KV caches are made of.
-        kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
+        kv: format of KV caches: ``bf16``, ``k16v8``, ``q8`` or ``f32``.
         attention_tile: tokens of a pass that share one read of the cache.
         packed_cache: the packed copy of the weights on disk, if one is there or will be written.
         sampling: the settings of the model's file (`general.sampling.*`).
@@ -171,6 +171,8 @@ class LoadedModel(ProcessBound):
         self.weights, self.packed_cache = pack_or_map(
             weights, pool, options.progress, keep=options.cache_packed_weights
         )
+        if key_format(self.kv) == "q8":
+            self.network.norm_keys(pool)
         self.sampling, self.sampling_notes = file_sampling(gguf.metadata)
         self.buffers = Workspace()
         self.outputs = OutputBuffers(config.n_vocab)

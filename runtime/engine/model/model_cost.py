@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ....jit.compile import Library, ObjectCache
-from ....jit.kernels.kvcache import KVFormat
+from ....jit.kernels.kvcache import KVFormat, key_format, value_format
 from ....jit.targets import CpuTarget
 from ... import models
 from ...forward.kv import KVLayout
@@ -63,7 +63,9 @@ def model_cost(network: Decoder, layout: KVLayout) -> ModelCost:
         head_bytes=head.nbytes,
         kv_bytes=layout.position_bytes,
         quantized=head.format.quantized,
-        int8_cache=layout.format == "q8",
+        int8_keys=key_format(layout.format) == "q8",
+        int8_values=value_format(layout.format, in_keys=h.value_dim > 0) == "q8",
+        value_dim=h.value_dim,
         expert_weights=sum(m.parameters for m in experts),
         expert_bytes=sum(m.nbytes for m in experts),
         experts=config.experts,

@@ -16,13 +16,19 @@ from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import rope
 from triplepoint.jit.kernels.attention import attention, reference, scratch_bytes, token_tile
 from triplepoint.jit.kernels.kvcache import PAGE, KVFormat, layer_offsets, page_bytes
-from triplepoint.jit.kernels.rope import center_angles, center_biases, rope_store, tables
+from triplepoint.jit.kernels.rope import (
+    center_angles,
+    center_biases,
+    equalizers,
+    rope_store,
+    tables,
+)
 from triplepoint.jit.kernels.split_kv import attention_partial, attention_reduce, entries_of
 
 ASKS = (BF16,)  # see helpers/feature_sets.py
 BASE = 1e6
 LARGE = 200.0  # Qwen2.5-Coder-0.5B has biases of keys up to 211
-NEAR = {"bf16": 0.012, "q8": 0.06}
+NEAR = {"bf16": 0.012, "k16v8": 0.02, "q8": 0.06}
 KV_HEADS, GROUP = 2, 3
 HEADS = KV_HEADS * GROUP
 
@@ -55,6 +61,20 @@ class Layer:
         of_keys[slow] = rng.choice([-LARGE, LARGE], int(slow.sum()))
         self.biases = biases
         self.means = center_biases(of_keys, self.cos, self.sin, form.adjacent)
+        self.norms = np.ones((KV_HEADS, form.dim))
+
+    def spread(self, rng: np.random.Generator) -> None:
+        """Make some dims of keys far larger, as training does, and queries smaller in turn."""
+        pairs = np.exp(rng.standard_normal((KV_HEADS, self.form.rotated // 2)) * 1.5)
+        both = np.repeat(pairs, 2, axis=1) if self.form.adjacent else np.tile(pairs, 2)
+        rest = np.ones((KV_HEADS, self.form.dim - self.form.rotated))
+        self.norms = np.concatenate([both, rest], axis=1)
+        sizes = self.norms.astype(np.float32)
+        self.k *= sizes
+        self.q /= np.repeat(sizes, GROUP, axis=0)
+        self.biases[:HEADS] /= np.repeat(sizes, GROUP, axis=0)
+        of_keys, fast = self.biases[HEADS : HEADS + KV_HEADS], self.means == 0
+        of_keys[fast] *= sizes[fast]
 
     def _rotated(self, x: np.ndarray) -> np.ndarray:
         first, rest = x[..., : self.form.rotated], x[..., self.form.rotated :]
@@ -71,7 +91,13 @@ class Layer:
         return reference(q, self._rotated(self.k + k_bias), self.v + v_bias, 0)
 
     def run(
-        self, runner: Runner, kv: KVFormat, *, centered: bool = True, split: bool = False
+        self,
+        runner: Runner,
+        kv: KVFormat,
+        *,
+        centered: bool = True,
+        split: bool = False,
+        equalized: bool = False,
     ) -> np.ndarray:
         """Store all rows, then attend: float32 [tokens, heads, dim]."""
         dim, tokens = self.form.dim, self.tokens
@@ -83,8 +109,13 @@ class Layer:
         q = np.full(tokens * HEADS * 4 * (dim + 2 * pairs), 0xFF, np.uint8)
         rows, tiles = descriptor((0, tokens, 0), tile=token_tile(GROUP))
         kernel = spec(rope_store, **sizes, norm=False, kv=kv, bias=True,
-                      rotated=self.form.rotated, adjacent=self.form.adjacent)  # fmt: skip
+                      rotated=self.form.rotated, adjacent=self.form.adjacent,
+                      equalized=equalized)  # fmt: skip
         biases = np.concatenate([self.biases, self.means])
+        if equalized:
+            left = self.biases[HEADS : HEADS + KV_HEADS] - self.means
+            factors = equalizers(self.norms, left, self.form.rotated // 2, self.form.adjacent)
+            biases = np.concatenate([biases, *factors])
         args = [self.q, self.k, self.v, self.cos, self.cos, biases, self.cos, self.sin, self.cos,
                 q, *cache, HEADS * dim, KV_HEADS * dim, 0.0, 1 / math.sqrt(dim),
                 np.array([tokens]), rows]  # fmt: skip
@@ -109,7 +140,7 @@ class Layer:
         return out
 
 
-@pytest.mark.parametrize("kv", ["bf16", "q8"])
+@pytest.mark.parametrize("kv", NEAR)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_biases_cost_no_accuracy(
     native: Native, rng: np.random.Generator, form: Form, kv: KVFormat
@@ -122,6 +153,17 @@ def test_biases_cost_no_accuracy(
     assert error(layer.run(native, kv, centered=False), want) > 2 * NEAR[kv]
 
 
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_large_dims_cost_no_accuracy(native: Native, rng: np.random.Generator, form: Form) -> None:
+    """Bytes of equalized keys are far closer than those of keys whose dims differ in size."""
+    layer = Layer(rng, form, PAGE + 40)
+    layer.spread(rng)
+    want = layer.want
+
+    equal, plain = (error(layer.run(native, "q8", equalized=e), want) for e in (True, False))
+    assert equal < plain / 2, (equal, plain)
+
+
 def test_few_tokens(runner: Runner, rng: np.random.Generator) -> None:
     """The same for three tokens, on all targets."""
     layer = Layer(rng, Form(32, 32), 3)
@@ -129,12 +171,28 @@ def test_few_tokens(runner: Runner, rng: np.random.Generator) -> None:
     assert error(layer.run(runner, "bf16"), layer.want) < NEAR["bf16"]
 
 
-@pytest.mark.parametrize("kv", ["bf16", "q8"])
+@pytest.mark.parametrize("kv", NEAR)
 def test_split_has_the_same_bits(native: Native, rng: np.random.Generator, kv: KVFormat) -> None:
     """Chunks that are computed apart give the same bits."""
     layer = Layer(rng, FORMS[0], PAGE + 40)
 
     assert np.array_equal(layer.run(native, kv), layer.run(native, kv, split=True))
+
+
+@pytest.mark.parametrize("adjacent", [False, True])
+def test_factors_of_pairs(rng: np.random.Generator, adjacent: bool) -> None:
+    """Both dims of a pair have one factor, by their root mean square; the others their own."""
+    norms, biases = rng.random((2, 80)) + 0.1, rng.standard_normal((2, 80))
+    up, down = equalizers(norms, biases, 32, adjacent)
+    power = norms**2 + biases**2
+    first, second = (slice(0, 64, 2), slice(1, 64, 2)) if adjacent else (slice(32), slice(32, 64))
+    power[:, first] = power[:, second] = (power[:, first] + power[:, second]) / 2
+
+    ratio = up / np.sqrt(power)
+    assert np.allclose(ratio, ratio[:, :1], rtol=0.01)
+    assert np.array_equal(up[:, first], up[:, second])
+    assert np.allclose(up * down, 1)
+    assert np.isfinite(equalizers(0 * norms, 0 * biases, 32, adjacent)).all()
 
 
 @pytest.mark.parametrize("adjacent", [False, True])

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.feature_sets import in_turn
-from helpers.kv import NO_CENTERS, NO_SINKS, Cache, queries
-from helpers.kv_q8 import ByteCache, Queries
+from helpers.kv import NO_CENTERS, NO_SINKS, queries
+from helpers.kv_q8 import AnyCache, Queries, cache_of
 from helpers.runners import Native, Runner, Table
 from helpers.tiers import quick
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.attention import attention, scratch_bytes
 from triplepoint.jit.kernels.batch import WALKS
-from triplepoint.jit.kernels.kvcache import PAGE
+from triplepoint.jit.kernels.kvcache import PAGE, key_format
 from triplepoint.jit.kernels.split_kv import attention_partial, attention_reduce, entries_of
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.forward.shared_prefix import PrefixFinder
@@ -28,6 +28,7 @@ here = pytest.mark.parametrize("native", [detect().name], indirect=True)
 SHAPES = [
     (64, 2, 2, "bf16", 0), (96, 3, 3, "f32", 0), (32, 2, 1, "q8", 0), (128, 1, 7, "q8", 0),
     (96, 1, 16, "bf16", 64), (96, 1, 5, "q8", 64), (96, 1, 5, "f32", 64),
+    (64, 2, 7, "k16v8", 0),
 ]  # fmt: skip
 QEMU_SHAPES = [(64, 1, 2, "bf16", 0), (32, 1, 1, "q8", 0)]
 # A page of each sequence by its letter; the position of the first row in the pass, and rows.
@@ -66,10 +67,8 @@ class Tree:
         if self.value_dim:
             self.sizes["value_dim"] = self.value_dim
 
-    def _cache(self, pages: int) -> Cache | ByteCache:
-        if self.kv == "q8":
-            return ByteCache(self.runner.target, self.kv_heads, self.dim, pages)
-        return Cache(self.runner.target, self.kv, self.kv_heads, self.dim, pages)
+    def _cache(self, pages: int) -> AnyCache:
+        return cache_of(self.runner.target, self.kv, self.kv_heads, self.dim, pages)
 
     def _table(self, join: bool) -> TileTable:
         number = {letter: n + 1 for n, letter in enumerate(self.letters)}
@@ -99,7 +98,7 @@ class Tree:
     def _queries(self) -> np.ndarray:
         if self.kv == "q8":
             return Queries.of(self.q, self.runner.target).raw
-        return queries(self.q, self.runner.target, self.kv)
+        return queries(self.q, self.runner.target, key_format(self.kv))
 
     def _inputs(self, table: TileTable, once: bool) -> list[Any]:
         k_at, v_at = self.cache.offsets

@@ -12,13 +12,13 @@ from helpers.tolerances import error
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import rope
 from triplepoint.jit.kernels.attention import attention, reference, scratch_bytes, token_tile
-from triplepoint.jit.kernels.kvcache import PAGE, KVFormat, layer_bytes
+from triplepoint.jit.kernels.kvcache import PAGE, KVFormat, key_format, layer_bytes
 from triplepoint.jit.kernels.latent import latent_store
 
 LATENT, ROTATED, HEADS, TOKENS, EPS, SCALE = 96, 32, 3, PAGE + 21, 1e-6, 0.3
 DIM = LATENT + ROTATED
 # Of the largest value: rounding of the cache, and of queries that meet it.
-NEAR = {"f32": 1e-5, "bf16": 0.01, "q8": 0.02}
+NEAR = {"f32": 1e-5, "bf16": 0.01, "k16v8": 0.01, "q8": 0.02}
 
 
 def _turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
@@ -26,7 +26,7 @@ def _turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
     return rope.reference(np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1), cos, sin)
 
 
-@in_turn("runner", "kv", ["f32", "bf16", "q8"])
+@in_turn("runner", "kv", ["f32", "bf16", "k16v8", "q8"])
 def test_stored_and_attended(runner: Runner, rng: np.random.Generator, kv: KVFormat) -> None:
     """Keys and queries are as in numpy; values are the first dims of keys, and stored once."""
     absorbed = rng.standard_normal((TOKENS, HEADS, LATENT)).astype(np.float32)
@@ -39,7 +39,7 @@ def test_stored_and_attended(runner: Runner, rng: np.random.Generator, kv: KVFor
         keys = ByteCache(target, 1, DIM, n_pages=2)
         raw = np.zeros(TOKENS * HEADS * DIM // 32 * raw_bytes(target), np.uint8)
     else:
-        keys = Cache(target, kv, 1, DIM, n_pages=2)
+        keys = Cache(target, key_format(kv), 1, DIM, n_pages=2)
         raw = np.zeros(TOKENS * HEADS * DIM * 4, np.uint8)
     # Nothing but keys; the values of a real model are a multiple of 64 dims.
     pages = [np.full(layer_bytes(kv, 1, DIM, LATENT), JUNK, np.uint8) for _ in range(2)]
@@ -62,7 +62,7 @@ def test_stored_and_attended(runner: Runner, rng: np.random.Generator, kv: KVFor
     q_got = (
         Queries(raw, query.shape, target).values
         if kv == "q8"
-        else read_queries(raw, query.shape, target, kv)
+        else read_queries(raw, query.shape, target, key_format(kv))
     )
     for got, want in ((k_got, key), (q_got, query)):
         assert error(got, want) <= NEAR[kv], kv

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.feature_sets import NATIVE, in_turn
-from helpers.kv import NO_CENTERS, NO_SINKS, Cache, descriptor, queries, uses_bf16_queries
-from helpers.kv_q8 import ByteCache, Queries, dequantize, quantize
+from helpers.kv import NO_CENTERS, NO_SINKS, descriptor, queries, uses_bf16_queries
+from helpers.kv_q8 import Queries, cache_of, dequantize, quantize
 from helpers.runners import Native, Runner, Table
 from helpers.tiers import quick
 from helpers.tolerances import assert_close, error
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.attention import attention, reference, scratch_bytes, token_tile
-from triplepoint.jit.kernels.kvcache import PAGE
+from triplepoint.jit.kernels.kvcache import PAGE, key_format, value_format
 from triplepoint.jit.kernels.rope import to_bf16
 from triplepoint.jit.kernels.split_kv import (
     attention_partial,
@@ -23,8 +23,11 @@ from triplepoint.jit.kernels.split_kv import (
 from triplepoint.jit.targets import detect
 
 # head size, KV heads, query heads of each, cache format
-SHAPES = [(64, 1, 4, "bf16"), (96, 3, 3, "f32"), (32, 2, 1, "q8"), (128, 1, 7, "q8")]
-QEMU_SHAPES = [(64, 1, 2, "bf16"), (32, 1, 1, "q8")]
+SHAPES = [
+    (64, 1, 4, "bf16"), (96, 3, 3, "f32"), (32, 2, 1, "q8"), (128, 1, 7, "q8"), (64, 2, 7, "k16v8"),
+    (96, 1, 20, "k16v8"),
+]  # fmt: skip
+QEMU_SHAPES = [(64, 1, 2, "bf16"), (32, 1, 1, "q8"), (64, 1, 2, "k16v8")]
 PASSES = ((0, 1), (0, 20), (255, 1), (256, 1), (250, 13), (541, 1), (500, 42))
 SAME_INTEGERS = 5e-4  # as in `test_attention_q8.py`
 
@@ -44,17 +47,14 @@ class Case:
         q = rng.standard_normal((positions, self.heads, self.dim))
         self.q = (q * 2 / np.sqrt(self.dim)).astype(np.float32)
         sizes = self.kv_heads, self.dim, -(-positions // PAGE)
-        self.cache = (
-            ByteCache(runner.target, *sizes)
-            if self.kv == "q8"
-            else Cache(runner.target, self.kv, *sizes)
-        )
+        self.cache = cache_of(runner.target, self.kv, *sizes)
         self.cache.write(self.keys, self.values)
         self.sizes = {"head_dim": self.dim, "kv_heads": self.kv_heads, "group": self.group}
 
     def _inputs(self, start: int, tokens: int) -> list[np.ndarray | Table | int]:
         part, target = self.q[start : start + tokens], self.runner.target
-        q = Queries.of(part, target).raw if self.kv == "q8" else queries(part, target, self.kv)
+        of_keys = key_format(self.kv)
+        q = Queries.of(part, target).raw if of_keys == "q8" else queries(part, target, of_keys)
         return [q, Table(self.cache.pages), *self.cache.offsets]
 
     def _scratch(self) -> np.ndarray:
@@ -107,19 +107,22 @@ class Case:
         """The reference on what the cache and the queries hold."""
         seen, q = slice(0, start + tokens), self.q[start : start + tokens]
         keys, values = self.keys[seen], self.values[seen]
-        if self.kv == "q8":
-            q = Queries.of(q, self.runner.target).values
-            keys, values = dequantize(*quantize(keys, 32)), dequantize(*quantize(values, self.dim))
-        elif self.kv == "bf16":
-            q = to_bf16(q) if uses_bf16_queries(self.runner.target, self.kv, self.dim) else q
-            keys, values = to_bf16(keys), to_bf16(values)
+        if key_format(self.kv) == "q8":
+            q, keys = Queries.of(q, self.runner.target).values, dequantize(*quantize(keys, 32))
+        elif key_format(self.kv) == "bf16":
+            q = to_bf16(q) if uses_bf16_queries(self.runner.target, "bf16", self.dim) else q
+            keys = to_bf16(keys)
+        if value_format(self.kv) == "q8":
+            values = dequantize(*quantize(values, self.dim))
+        elif value_format(self.kv) == "bf16":
+            values = to_bf16(values)
         return reference(q, keys, values, start, window, cap)
 
     def check(self, start: int, tokens: int, step: int = 2, **rule: float) -> None:
         """Parts give the bits of the whole, and those are near the reference."""
         got, want = self.split(start, tokens, step, **rule), self.want(start, tokens, **rule)  # pyright: ignore[reportArgumentType]
         assert np.array_equal(got, self.whole(start, tokens, **rule)), (start, tokens)  # pyright: ignore[reportArgumentType]
-        if self.kv == "q8":
+        if value_format(self.kv) == "q8":
             assert error(got, want) <= SAME_INTEGERS, (start, tokens)
         else:
             dot = " dot" if uses_bf16_queries(self.runner.target, self.kv, self.dim) else ""

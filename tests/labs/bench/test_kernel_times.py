@@ -152,6 +152,7 @@ def test_attention_reads_a_cache_that_was_written(bench: _Bench) -> None:
         seen = sum(before + n + 1 for n in range(tokens))
         assert built.work.operations == pytest.approx(4 * 16 * 128 * seen)
         key_and_value = {"f32": 4 * 256, "bf16": 2 * 256, "q8": 256 + 2 * (4 + 1)}
+        key_and_value["k16v8"] = 256 + 128 + 2
         cache = (before + tokens) * 8 * key_and_value[built.work.variant]
         assert built.work.nbytes == pytest.approx(cache + 8 * tokens * 16 * 128)
         out = built.ops[0].args[4]

@@ -77,8 +77,8 @@ def test_schedules(company: Company, schedule: list[Pass]) -> None:
     company.run(schedule)
 
 
-FORMS = [(kv, threads) for kv in ("bf16", "f32", "q8") for threads in (1, 2, 3)]
-QUICK_FORMS = [("bf16", 2), ("f32", 1), ("q8", 3)]
+FORMS = [(kv, threads) for kv in ("bf16", "k16v8", "f32", "q8") for threads in (1, 2, 3)]
+QUICK_FORMS = [("bf16", 2), ("k16v8", 2), ("f32", 1), ("q8", 3)]
 
 
 @pytest.fixture(scope="module", params=quick(FORMS, *QUICK_FORMS), ids=str)

@@ -20,7 +20,7 @@ IDS = np.random.default_rng(5).integers(0, tiny.VOCAB, 700).tolist()
 LEFT, RIGHT = IDS[600:640], IDS[640:700]
 
 
-@pytest.fixture(scope="module", params=["bf16", "q8", "f32"])
+@pytest.fixture(scope="module", params=["bf16", "k16v8", "q8", "f32"])
 def engine(request: pytest.FixtureRequest, tiny_model: Callable[[str], Path]) -> Iterator[Engine]:
     with Engine.load(tiny_model("q8_0"), threads=2, kv=request.param) as engine:
         yield engine

@@ -26,7 +26,7 @@ IDS = np.random.default_rng(8).integers(0, tiny.VOCAB, 600).tolist()
 MakeModel = Callable[[str], Path]
 
 
-@pytest.fixture(scope="module", params=["bf16", "q8", "f32"])
+@pytest.fixture(scope="module", params=["bf16", "k16v8", "q8", "f32"])
 def engine(request: pytest.FixtureRequest, tiny_model: MakeModel) -> Iterator[Engine]:
     with Engine.load(tiny_model("q8_0"), threads=2, kv=request.param) as engine:
         yield engine

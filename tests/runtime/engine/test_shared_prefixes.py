@@ -72,13 +72,13 @@ def test_many_schedules(family: Family, schedule: list[Pass]) -> None:
 
 FORMS = [
     (kv, threads, split)
-    for kv in ("bf16", "f32", "q8")
+    for kv in ("bf16", "k16v8", "f32", "q8")
     for threads in (1, 2, 3)
     for split in ("on", "off")
 ]
 OFTEN = [
     ("bf16", 1, "off"), ("bf16", 2, "on"), ("bf16", 3, "off"), ("f32", 2, "off"), ("f32", 3, "on"),
-    ("q8", 1, "on"), ("q8", 2, "off"), ("q8", 3, "on"),
+    ("k16v8", 2, "on"), ("q8", 1, "on"), ("q8", 2, "off"), ("q8", 3, "on"),
 ]  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
@@ -61,7 +63,7 @@ def test_bytes_of_a_position(kv: KVFormat, word: int) -> None:
     assert cache.page_bytes == page_bytes(kv, LAYERS, KV_HEADS, HEAD_DIM)
 
 
-@pytest.mark.parametrize("kv", ["bf16", "f32", "q8"])
+@pytest.mark.parametrize("kv", get_args(KVFormat))
 def test_layers_of_other_shapes(kv: KVFormat) -> None:
     """Layers lie one behind the other, as large as their own heads; one without takes nothing."""
     shapes = [HeadShape(8, 2, 32), None, HeadShape(8, 1, 128), HeadShape(4, 4, 64)]

@@ -403,7 +403,7 @@ def test_facts_of_nano() -> None:
         assert facts.parameters == engine.model.parameters
         packed = sum(m.nbytes for m in engine.loaded.network.matrices)
         assert facts.memory.weights == packed
-        for kv in ("bf16", "q8", "f32"):
+        for kv in ("bf16", "k16v8", "q8", "f32"):
             grown = facts.memory.total(1000, kv) - facts.memory.total(0, kv)
             assert grown == 1000 * facts.memory.kv_token[kv]
         assert facts.memory.kv_token["bf16"] == engine.loaded.cost.kv_bytes

@@ -196,13 +196,13 @@ def test_same_bits_on_any_threads(engine: Engine) -> None:
 
 SPLIT = ("gemma3", "gemma2", "smollm3", "gpt-oss", "gemma4", "laguna", "glm4-flash")
 SPLIT_OFTEN = [(name, "bf16") for name in SPLIT]
-SPLIT_OFTEN += [("gemma3", "q8"), ("gpt-oss", "f32"), ("glm4-flash", "q8")]
+SPLIT_OFTEN += [("gemma3", "q8"), ("gpt-oss", "f32"), ("glm4-flash", "q8"), ("gpt-oss", "k16v8")]
 
 
 @pytest.mark.parametrize(
     "case",
     quick(
-        [(name, kv) for name in SPLIT for kv in ("bf16", "f32", "q8")],
+        [(name, kv) for name in SPLIT for kv in ("bf16", "k16v8", "f32", "q8")],
         ci=SPLIT_OFTEN,
     ),
     ids=str,
@@ -248,6 +248,7 @@ QUANTIZED = (
     [
         *((name, "bf16", None) for name in QUANTIZED),
         *((name, "q8", "generic") for name in ("gemma3", "gpt-oss", "gemma4", "glm4-flash")),
+        *((name, "k16v8", None) for name in ("qwen2", "gemma4", "glm4-flash")),
     ],
 )
 def test_same_bits_when_quantized(model: MakeModel, name: str, kv: str, target: str | None) -> None:
@@ -266,12 +267,13 @@ def test_same_bits_when_quantized(model: MakeModel, name: str, kv: str, target: 
 def test_caches_of_fewer_bits_stay_near(model: MakeModel, name: str) -> None:
     """bf16 and int8 caches move the logits a little: rotation and windows are the same there."""
     logits = {}
-    for kv in ("f32", "bf16", "q8"):
+    for kv in ("f32", "bf16", "k16v8", "q8"):
         with load(model(name), threads=2, kv=kv) as engine:
             logits[kv] = _chunked(engine.session(), 64)
     spread = np.ptp(logits["f32"])
 
     assert 0 < np.abs(logits["bf16"] - logits["f32"]).max() / spread <= 0.02
+    assert 0 < np.abs(logits["k16v8"] - logits["f32"]).max() / spread <= 0.04
     assert 0 < np.abs(logits["q8"] - logits["f32"]).max() / spread <= 0.06
 
 

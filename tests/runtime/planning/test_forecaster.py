@@ -66,7 +66,7 @@ def test_a_cache_of_half_the_bytes() -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen3.5:4b", "gemma4:e4b", "glm4.7-flash:30b", "qwen3:4b"])
-@pytest.mark.parametrize("kv", ["q8", "f32"])
+@pytest.mark.parametrize("kv", ["k16v8", "q8", "f32"])
 def test_a_cache_in_another_format_is_read_in_it(name: str, kv: KVFormat) -> None:
     """Also in models whose layers are not all alike: as if it had been asked for at once."""
     found, asked = (of_name(name, MACHINE, one, Efficiency()) for one in ("bf16", kv))
@@ -75,6 +75,8 @@ def test_a_cache_in_another_format_is_read_in_it(name: str, kv: KVFormat) -> Non
     for start, tokens in ((0, 1), (4096, 1), (3000, 200)):
         read = found.with_kv(kv).cost.cache_read(start, tokens)
         assert read == pytest.approx(asked.cost.cache_read(start, tokens), rel=0.03)
+    there, here = found.with_kv(kv).cost, asked.cost
+    assert (there.int8_keys, there.int8_values) == (here.int8_keys, here.int8_values)
 
 
 def test_facts_of_a_machine_need_none_of_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:

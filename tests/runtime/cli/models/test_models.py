@@ -175,7 +175,7 @@ def test_show(command: Command) -> None:
         "parameters 7,412,224, most of them Q8_0",
         "Q8_0 71 tensors 7,405,568 weights 7.9 MB",
         "chat template yes",
-        "with 4,096 tokens 28.8 MB with bf16, 18.8 MB with q8",
+        "with 4,096 tokens 28.8 MB with bf16, 23.8 MB with k16v8, 18.8 MB with q8",
         "tokenizer.ggml.tokens [2,048 values]",
         "this model runs here",
     ):
