@@ -30,6 +30,7 @@ from .tiles import (
     PanelTile,
     RowPointers,
     TileGemm,
+    few_tile_tokens,
     for_numbered_tiles,
     quant_tile_tokens,
     rows_in_order,
@@ -58,7 +59,10 @@ FEW_UNPACK_FROM = {
     **dict.fromkeys(UNPACK_FROM, 9), "q5_k": 8, "q6_k": 6,
     "q4_0": 48, "q4_1": 20, "q5_0": 6, "q5_1": 6, "q8_0": 17, "iq4_nl": 9, "mxfp4": 7, "nvfp4": 16,
 }  # fmt: skip
-UNPACK_FROM_VNNI = 48  # Intel's, Q4_0 too: 252 take 0.75 to 0.94 (Emerald Rapids), 13 up to 1.25
+# Intel's, Q4_0 too: 252 take 0.75 to 0.94 (Emerald Rapids), 13 up to 1.25; with a fifth bit 36 take
+# 0.92 to 0.95 (Ice Lake), 20 take 1.04.
+UNPACK_FROM_VNNI = {"q5_0": 30, "q5_1": 30}
+FEW = 48  # tokens below which tiles are those of `few_tile_tokens`
 
 
 def unpack_from(fmt: str, target: CpuTarget) -> int:
@@ -71,7 +75,7 @@ def unpack_from(fmt: str, target: CpuTarget) -> int:
         return UNPACK_FROM[fmt]
     if target.dot == "portable" and fmt in TABLES:
         return 2  # no instruction looks a byte up: that is most of the time
-    return UNPACK_FROM_VNNI if target.vnni_alone and fmt != "q8_0" else 0
+    return UNPACK_FROM_VNNI.get(fmt, FEW) if target.vnni_alone and fmt != "q8_0" else 0
 
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:
@@ -155,33 +159,43 @@ def tile_gemm(
     """
     target, family, many = k.target, FORMATS[fmt].family, unpack_from(fmt, k.target)
     if family == "float":
-        max_tile, single = 2 * (tile or tile_tokens(target)), 0
+        max_tile = few = 2 * (tile or tile_tokens(target))
+        single = 0
     else:
         max_tile = tile or quant_tile_tokens(target)
         single = max_single_tile or single_tile_tokens(target)
+        few = max(max_tile, few_tile_tokens(target))
     panel_tile = TILES[fmt](k, fmt, epilogue, blocks)
+    pieces = panel_tile.pieces
 
     def product(
         panel: Ptr, following: Value, count: Value, pointers: RowPointers, unit: Value
     ) -> None:
-        def one(first: Value, tokens: int, index: TileIndex, unpacked: Ptr | None = None) -> None:
-            # Super-blocks are prefetched in every pass: see `prefetch.py`.
-            enabled = None if family == "k" else count > silent(target)
-            prefetcher = Prefetcher(k, panel, following, index, enabled)
-            panel_tile.emit(panel, prefetcher, *pointers(first, tokens), unit, unpacked)
+        def tiles(
+            max_tile: Value, sizes: tuple[int, int], single: int = 0, unpacked: Ptr | None = None
+        ) -> None:
+            def emit(first: Value, tokens: int, index: TileIndex) -> None:
+                # Super-blocks are prefetched in every pass: see `prefetch.py`.
+                enabled = None if family == "k" else count > silent(target)
+                prefetcher = Prefetcher(k, panel, following, index, pieces, enabled)
+                panel_tile.emit(panel, prefetcher, *pointers(first, tokens), unit, unpacked)
 
+            for_numbered_tiles(k, count, max_tile, emit, sizes, single, pieces.lines, alone)
+
+        # Two tiles at least: so many tokens each, or more.
+        alone = (max_tile + 1) // 2
+        largest = (count < FEW).select(k.i64(few), max_tile)
         if not many:
-            for_numbered_tiles(k, count, max_tile, one, max_single_tile=single)
+            tiles(largest, (1, max(few, single)), single)
             return
         assert scratch is not None, "room to unpack a panel"
         with k.if_(count < many):
-            for_numbered_tiles(k, count, max_tile, one, max_single_tile=min(single, many - 1))
+            packed = min(single, many - 1)
+            tiles(largest, (1, max(few, packed)), packed)
         with k.if_(count >= many):
             panel_tile.unpack(panel, scratch)
             smallest = min(n // -(-n // max_tile) for n in range(many, many + max_tile * max_tile))
-            for_numbered_tiles(
-                k, count, max_tile, lambda f, n, at: one(f, n, at, scratch), smallest
-            )
+            tiles(k.i64(max_tile), (smallest, max_tile), 0, scratch)
 
     return product
 

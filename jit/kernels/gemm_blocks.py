@@ -27,7 +27,7 @@ from .codebook import TABLES, table_bytes
 from .epilogue import Epilogue
 from .mathlib import f16_to_f32
 from .panels import FORMATS, SUM_BASE, Format
-from .prefetch import Prefetcher
+from .prefetch import Pieces, Prefetcher
 from .sign_magnitude import SignMagnitude, block_bytes, splits_signs
 from .tiles import PanelTile, Sums
 
@@ -57,6 +57,11 @@ class Tile(PanelTile):
         self.signs = SignMagnitude(k) if splits_signs(fmt, k.target) else None
         self.looped = sums_in_loop(k.target, self.form)
         self.unpacked_loop = fmt == "q4_0"  # of the others unpacked words take longer in a loop
+
+    @property
+    def pieces(self) -> Pieces:
+        """Each block is one."""
+        return Pieces(self.blocks, self.block_bytes)
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
         """Unpack a panel's weights to bytes, for all tiles to read; scales are not copied."""
@@ -121,7 +126,7 @@ class Tile(PanelTile):
         """Add one block of weights: its int32 sums for each row, times the scales."""
         k, lanes, form, dot = self.k, self.lanes, self.form, self.dot
         data = panel.at(block * self.block_bytes)
-        prefetcher.prefetch(block, self.block_bytes)
+        prefetcher.prefetch(block)
         xs = [row.at(block * BLOCK_BYTES) for row in rows]
         x_scales = [] if self.factored else [x.cast(f32).splat(0, lanes) for x in xs]
         by = self._factors(xs)

@@ -84,7 +84,7 @@ class Tile(SuperTile):
             early = self.fmt != "q6_k" and self.integer and len(xs) == 1
             mins = [self._mins(data, xs, half) for half in range(2)] if early else None
             with k.range(0, 8, name="sub") as sub:
-                prefetcher.prefetch(block * 8 + sub, self.share)
+                prefetcher.prefetch(block * 8 + sub)
                 if unpacked is None:
                     self._sub_blocks(data, xs, sub, d, parts)
                 else:

@@ -91,7 +91,7 @@ class Tile(SuperTile):
             for total in (v for pair in totals for v in pair):
                 total.set(k.zeros(i32, lanes))
             with k.range(0, 8, name="sub") as sub:
-                prefetcher.prefetch(block * 8 + sub, self.share)
+                prefetcher.prefetch(block * 8 + sub)
                 here = [x.at(sub * BLOCK_BYTES + 8).cast(i32) for x in xs]
                 if unpacked is None:
                     scales = [self._scales(data, sub, half) for half in range(2)]

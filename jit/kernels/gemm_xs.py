@@ -85,7 +85,7 @@ class Tile(SuperTile):
             for part in (v for pair in parts for v in pair):
                 part.set(zero)
             with k.range(0, 8, name="sub") as sub:
-                prefetcher.prefetch(block * 8 + sub, self.share)
+                prefetcher.prefetch(block * 8 + sub)
                 here = [x.at(sub * BLOCK_BYTES) for x in xs]
                 if unpacked is None:
                     scales = self._scales(data, sub, d)

@@ -21,6 +21,7 @@ with 512 bits. So whose CPU it is decides, not what it can do.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ..simd import Kernel, Ptr, Value
@@ -46,42 +47,65 @@ def locality(target: CpuTarget) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Pieces:
+    """The parts of a panel, of equal sizes, before each of which a tile prefetches."""
+
+    count: Value | int
+    nbytes: int
+
+    @property
+    def lines(self) -> int:
+        """Number of cache lines of a piece."""
+        return -(-self.nbytes // LINE)
+
+
+@dataclass(frozen=True, slots=True)
 class TileIndex:
     """A tile's index among the tiles of a panel."""
 
     number: Value
     tiles: Value
+    lines: Value
+    """Lines that the tile prefetches of the next panel before each piece of its own."""
 
 
 class Prefetcher:
-    """The prefetcher of one tile: its share of the next panel, or what a single tile reads next."""
+    """The prefetcher of one tile: its share of the next panel, or what a single tile reads next.
+
+    A share is a run of lines without gaps, which the hardware's streamer follows: 13 tokens from
+    DRAM run 1.05 to 1.16 times as fast as if each tile prefetched every second piece (two threads
+    of an Ice Lake, Q8_0, Q5_0, Q4_K, Q6_K).
+    """
 
     def __init__(
         self,
         k: Kernel,
         panel: Ptr,
         following: Value,
-        tile_index: TileIndex,
+        index: TileIndex,
+        pieces: Pieces,
         enabled: Value | None = None,
     ) -> None:
         """Set up; the next panel is `following` bytes after this one. enabled: False for none."""
-        self.k = k
-        self.tiles = tile_index.tiles
-        self.panel = panel.at((self.tiles > 1).select(following, near(k.target)))
-        # Pieces until the next of its own: counted down, as a division for each would cost more
-        # than the questions.
-        left = tile_index.number + 1
-        self.left = k.var(left if enabled is None else enabled.select(left, 0))
+        self.k, self.panel, self.pieces = k, panel, pieces
+        self.single = index.tiles.eq(1)
+        if enabled is not None:
+            self.single = self.single & enabled
+        # Where there are more tiles than lines in a piece the last ones have nothing to prefetch.
+        shared = (index.tiles > 1) & (index.number * index.lines < pieces.lines)
+        self.lines = shared.select(index.lines, 0)
+        self.following = following + index.number * pieces.count * (index.lines * LINE)
 
-    def prefetch(self, piece: Value, nbytes: int) -> None:
-        """Prefetch piece `piece`, of `nbytes` bytes as all pieces are, if it is this tile's.
-
-        This tile's pieces are its own number, that plus the number of tiles, ...; to be called for
-        each piece in order.
-        """
-        left = self.left.value - 1
-        self.left.set(left)
-        with self.k.if_(left.eq(0)):
-            self.left.set(self.tiles)
-            for line in range(0, nbytes, LINE):
-                self.panel.prefetch(piece * nbytes + line, locality(self.k.target))
+    def prefetch(self, piece: Value) -> None:
+        """Prefetch what belongs to piece `piece` of this tile's panel."""
+        level = locality(self.k.target)
+        with self.k.if_(self.single):
+            ahead = self.panel.at(piece * self.pieces.nbytes + near(self.k.target))
+            for line in range(self.pieces.lines):
+                ahead.prefetch(line * LINE, level)
+        start = self.panel.at(self.following + piece * (self.lines * LINE))
+        # Nested, not a loop: around that LLVM would keep the sums of a tile in memory.
+        with ExitStack() as inside:
+            for line in range(-(-self.pieces.lines // 2)):
+                inside.enter_context(self.k.if_(self.lines > line))
+                start.prefetch(line * LINE, level)

@@ -11,7 +11,7 @@ from ..targets import CpuTarget
 from .epilogue import Epilogue, apply_epilogue, prefetch_outputs
 from .mathlib import f16_to_f32
 from .panels_k import offsets
-from .prefetch import LINE, Prefetcher, TileIndex
+from .prefetch import LINE, Pieces, Prefetcher, TileIndex
 
 RowPointers = Callable[[Value, int], tuple[list[Ptr], list[Ptr]]]
 """(first, tokens) -> the addresses of these rows of x, and of these rows of out."""
@@ -43,6 +43,16 @@ def quant_tile_tokens(target: CpuTarget) -> int:
     three, 252 take 0.92 to 0.98.
     """
     return 4 if few_registers(target) else tile_tokens(target)
+
+
+def few_tile_tokens(target: CpuTarget) -> int:
+    """Return the tokens of a tile in passes of few, whose weights each tile unpacks anew.
+
+    13 tokens from a core's own cache run 1.03 to 1.13 times as fast in tiles of 7 and 6 as in those
+    of 5, 4 and 4 (an Ice Lake; 36 take the same time). On AMD's CPUs it was not measured.
+    """
+    wide = target.intel and target.registers >= 32 and target.dot == "vpdpbusd"
+    return quant_tile_tokens(target) + wide
 
 
 def single_tile_tokens(target: CpuTarget) -> int:
@@ -77,31 +87,46 @@ def for_tiles(
     since a tile costs nearly the same whatever its size. `min_tile` is at most the smallest tile
     (there are none below `max_tile` - 1 from (max_tile - 1)^2 tokens on).
     """
-    for_numbered_tiles(k, count, max_tile, lambda first, tokens, _: body(first, tokens), min_tile)
+    for_numbered_tiles(
+        k,
+        count,
+        k.i64(max_tile),
+        lambda first, tokens, _: body(first, tokens),
+        (min_tile, max_tile),
+    )
 
 
 def for_numbered_tiles(
     k: Kernel,
     count: Value,
-    max_tile: int,
+    max_tile: Value,
     body: Callable[[Value, int, TileIndex], None],
-    min_tile: int = 1,
+    sizes: tuple[int, int],
     max_single_tile: int = 0,
+    lines: int = 0,
+    alone: int = 0,
 ) -> None:
-    """Split tokens as `for_tiles` does, but up to `max_single_tile` are one; pass a `TileIndex`."""
+    """Split tokens as `for_tiles` does, but up to `max_single_tile` are one; pass a `TileIndex`.
+
+    sizes: the smallest and the largest tile that there can be; lines: of a piece of a panel; alone:
+    tiles of fewer tokens are always the only one.
+    """
     # One division for all tiles: on some CPUs it takes as long as dozens of dot products.
     tiles = (count + (max_tile - 1)) // max_tile
-    if max_single_tile > max_tile:
+    if max_single_tile:
         tiles = (count <= max_single_tile).select(count.min(1), tiles)
     size = count // tiles.max(1)
+    each = (tiles + (lines - 1)) // tiles.max(1)
     larger = count - size * tiles  # so many tiles, the first ones, have a token more
     next_first = k.var(k.i64(0))
     with k.range(0, tiles, name="tile") as n:
         first, tokens = next_first.value, size + (n < larger).select(k.i64(1), 0)
         next_first.set(first + tokens)
-        for size_here in range(min_tile, max(max_tile, max_single_tile) + 1):
+        for size_here in range(sizes[0], sizes[1] + 1):
             with k.if_(tokens.eq(size_here)):
-                body(first, size_here, TileIndex(n, tiles))
+                only = size_here < alone
+                index = TileIndex(k.i64(0), k.i64(1), each) if only else TileIndex(n, tiles, each)
+                body(first, size_here, index)
 
 
 class PanelTile(ABC):
@@ -110,6 +135,11 @@ class PanelTile(ABC):
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int | Value) -> None:
         self.k, self.fmt, self.blocks, self.lanes = k, fmt, blocks, k.lanes
         self.epilogue: Epilogue = epilogue
+
+    @property
+    @abstractmethod
+    def pieces(self) -> Pieces:
+        """The pieces of a panel that `products` prefetches one by one."""
 
     def unpack(self, panel: Ptr, scratch: Ptr) -> None:
         """Unpack a panel's weights to bytes, for all tiles to read; not for floats."""
@@ -144,9 +174,11 @@ class SuperTile(PanelTile):
         super().__init__(k, fmt, epilogue, blocks)
         self.at = offsets(fmt, k.lanes)
         """Byte offsets of the parts of a panel's block, by name."""
-        self.share = -(-self.at["end"] // (8 * LINE)) * LINE
-        """Bytes of one of the eight pieces in which a block is prefetched, one with each activation
-        block."""
+
+    @property
+    def pieces(self) -> Pieces:
+        """Eight pieces of each block, one with each activation block."""
+        return Pieces(self.blocks * 8, -(-self.at["end"] // (8 * LINE)) * LINE)
 
     def _half_floats(self, data: Ptr, part: str, half: int) -> Value:
         bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)
