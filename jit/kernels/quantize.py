@@ -51,12 +51,25 @@ def _block(k: Kernel, form: Format, x: Ptr, out: Ptr) -> None:
     if form.name == "mxfp4":
         exponent, quant = _power(k, x)
         scatter(out, form.file_bytes, exponent)
+        scale: list[Value] = []
     else:
         scale, quant = _scale(k, form, x)
-        for n, value in enumerate(scale):
-            bits = f32_to_f16(k, value)
-            for lane in range(LANES):
-                out.at(lane * form.file_bytes + 2 * n).cast(i16).store(0, bits.at(lane))
+    store_blocks(k, form, x, scale, quant, out)
+
+
+def store_blocks(
+    k: Kernel,
+    form: Format,
+    x: Ptr,
+    scale: list[Value],
+    quant: Callable[[Value], Value],
+    out: Ptr,
+) -> None:
+    """Store 16 blocks: `scale` and min as fp16, and quant(x) (int32) of their weights."""
+    for n, value in enumerate(scale):
+        bits = f32_to_f16(k, value)
+        for lane in range(LANES):
+            out.at(lane * form.file_bytes + 2 * n).cast(i16).store(0, bits.at(lane))
     if form.name == "q8_0":
         with k.range(0, 32) as i:
             scatter(out.at(i + 2), form.file_bytes, quant(x.load(i * LANES, LANES)))

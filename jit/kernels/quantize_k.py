@@ -12,7 +12,8 @@ over the sub-block's scale a, its min b >= 0 (Q3_K and Q6_K have none) and the i
 2. `ROUNDS` times: q anew for the a and b that were kept, then a and b for this q. E only falls.
 3. The super-block stores a = d * A and b = e * B with small integers A and B: d and e are the
    largest a and b divided by the largest integer, as fp16. q is made anew for these.
-4. `REFITS` times: with A, B and q fixed, E is quadratic in d and e; the best ones, as fp16, with q
+4. `REFITS` times: where there are mins, the best of A, B and their neighbors, with q anew for each,
+   are kept. Then, with A, B and q fixed, E is quadratic in d and e; the best ones, as fp16, with q
    anew for them, are kept where E falls.
 
 Nothing is contracted and every sum has one order, so that the numpy reference of the tests
@@ -28,6 +29,7 @@ from .quantize_store import KTYPES, STEPS, STORE, Found, KType
 
 ROUNDS, REFITS = 2, 2
 TINY = 1e-20  # a scale below this is none: fp16 could not hold it, and 1 / scale must be finite
+HUGE = 3e38  # above any error
 SAME = 1e-6  # of the determinant's terms: less than this is their rounding
 _ROUND = 12582912.0  # adding 1.5 * 2^23 rounds to an integer, ties to even
 
@@ -54,14 +56,14 @@ def quantize_k(
     with k.units() as unit:
         transpose(k, rows.at(unit * 256), x, form.size, form.lanes)
         transpose(k, weights.at((unit % blocks) * 256), w, form.size, form.lanes)
-        part = _Search(k, form, x, w, q, grids)
+        part = Search(k, form, x, w, q, grids)
         if by_size:
             part.weigh_by_size()
         to = out.at(unit * form.nbytes)
         (_with_min if form.mins else _without_min)(k, form, part, to)
 
 
-class _Search:
+class Search:
     """One super-block: its weights transposed so that lane = sub-block, and sums over them."""
 
     def __init__(self, k: Kernel, form: KType, x: Ptr, w: Ptr, q: Ptr, grids: Ptr) -> None:
@@ -129,23 +131,26 @@ def _steps(k: Kernel, grids: Ptr, body) -> None:
 # --- with a min: Q2_K, Q4_K, Q5_K
 
 
-def _with_min(k: Kernel, form: KType, s: _Search, out: Ptr) -> None:
-    a, b = _search_min(k, form, s)
+def _with_min(k: Kernel, form: KType, s: Search, out: Ptr) -> None:
+    a, b = search_min(k, form, s)
     d, e = _largest_as_half(k, a, form.scales), _largest_as_half(k, b, form.mins)
     big_a = _between(a * _inverse(d).splat(s.lanes), 0, form.scales)
     big_b = _between(b * _inverse(e).splat(s.lanes), 0, form.mins)
-    d, e = _refit_min(k, form, s, big_a, big_b, d, e)
-    s.keep(_quants_min(form, big_a * d.splat(s.lanes), big_b * e.splat(s.lanes)))
+    whole, halves = [k.var(big_a), k.var(big_b)], [k.var(d), k.var(e)]
+    with k.range(0, REFITS, name="refit"):
+        _refit_min(k, form, s, whole, halves, _settle_min(k, form, s, whole, halves))
+    big_a, big_b, d, e = (found.value for found in (*whole, *halves))
+    s.keep(quants_min(form, big_a * d.splat(s.lanes), big_b * e.splat(s.lanes)))
     STORE[form.nbytes](k, Found(form, s.quant, (big_a, big_b), (d, e)), out)
 
 
-def _quants_min(form: KType, a: Value, b: Value):
+def quants_min(form: KType, a: Value, b: Value):
     inverse = _inverse(a)
     return lambda x: _between((x + b) * inverse, 0, form.max_q)
 
 
-def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[Value, Value]:
-    low = (s.low < 0.0).select(s.low, 0.0)
+def search_min(k: Kernel, form: KType, s: Search) -> tuple[Value, Value]:
+    low = s.low if form.any_min else (s.low < 0.0).select(s.low, 0.0)
     width = s.high - low
     per_width = _inverse(width)
     w_sum, wx_sum = s.sums(lambda x, w, _: (w, w * x), 2)
@@ -168,7 +173,9 @@ def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[Value, Value]:
         b = (q_sum * qx_sum - qq_sum * wx_sum) * per_det
         # A min below zero cannot be stored, and where every q is the same there is no telling a
         # from b: without a min, a is the plain projection.
-        plain = (b < 0.0) | (det <= w_sum * qq_sum * SAME)
+        plain = det <= w_sum * qq_sum * SAME
+        if not form.any_min:
+            plain = plain | (b < 0.0)
         a = plain.select(qx_sum * _inverse(qq_sum), a)
         b = plain.select(s.zero(), b)
         a_error = a * (a * qq_sum - 2.0 * qx_sum)
@@ -182,65 +189,76 @@ def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[Value, Value]:
 
     _steps(k, s.grids, grid)
     with k.range(0, ROUNDS, name="round"):
-        fit(_quants_min(form, best_a.value, best_b.value))
+        fit(quants_min(form, best_a.value, best_b.value))
     return best_a.value, best_b.value
 
 
+def _error_min(form: KType, s: Search, a: Value, b: Value) -> Value:
+    """Return E of each sub-block for its scale and min."""
+    make = quants_min(form, a, b)
+
+    def term(x: Value, w: Value, _: Value) -> tuple[Value]:
+        off = a * make(x) - b - x
+        return (w * off * off,)
+
+    return s.sums(term, 1)[0]
+
+
+def _settle_min(k: Kernel, form: KType, s: Search, whole: list[Var], halves: list[Var]) -> Value:
+    """Set each sub-block's integers to the best of them and their neighbors; return all of E."""
+    (big_a, big_b), (d, e) = ([v.value for v in each] for each in (whole, halves))
+    best = k.var(s.zero() + HUGE)
+    with k.range(0, 9, name="settle") as n:
+        a = _between(big_a + ((n % 3).to(f32) - 1.0).splat(s.lanes), 0, form.scales)
+        b = _between(big_b + ((n / 3).to(f32) - 1.0).splat(s.lanes), 0, form.mins)
+        error = _error_min(form, s, a * d.splat(s.lanes), b * e.splat(s.lanes))
+        _keep(error < best.value, (best, error), (whole[0], a), (whole[1], b))
+    return best.value.hsum()
+
+
 def _refit_min(
-    k: Kernel, form: KType, s: _Search, big_a: Value, big_b: Value, d: Value, e: Value
-) -> tuple[Value, Value]:
-    def error_of(d: Value, e: Value) -> Value:
-        a, b = big_a * d.splat(s.lanes), big_b * e.splat(s.lanes)
-        make = _quants_min(form, a, b)
+    k: Kernel, form: KType, s: Search, whole: list[Var], halves: list[Var], error: Value
+) -> None:
+    """Set d and e to the best ones for the same integers, if E falls below `error` with q anew."""
+    (big_a, big_b), (d, e) = ([v.value for v in each] for each in (whole, halves))
+    make = quants_min(form, big_a * d.splat(s.lanes), big_b * e.splat(s.lanes))
 
-        def term(x: Value, w: Value, _: Value) -> tuple[Value]:
-            off = a * make(x) - b - x
-            return (w * off * off,)
+    def terms(x: Value, w: Value, _: Value) -> tuple[Value, ...]:
+        aq = big_a * make(x)
+        return w * aq * aq, w * aq * big_b, w * big_b * big_b, w * aq * x, w * big_b * x
 
-        return s.sums(term, 1)[0].hsum()
-
-    best_d, best_e, best = k.var(d), k.var(e), k.var(error_of(d, e))
-    with k.range(0, REFITS, name="refit"):
-        a = big_a * best_d.value.splat(s.lanes)
-        b = big_b * best_e.value.splat(s.lanes)
-        make = _quants_min(form, a, b)
-
-        def terms(x: Value, w: Value, _: Value, make=make) -> tuple[Value, ...]:
-            aq = big_a * make(x)
-            return w * aq * aq, w * aq * big_b, w * big_b * big_b, w * aq * x, w * big_b * x
-
-        aa, ab, bb, ax, bx = (total.hsum() for total in s.sums(terms, 5))
-        per_det = _inverse(aa * bb - ab * ab)
-        new_d = _as_half(k, (bb * ax - ab * bx) * per_det)
-        new_e = _as_half(k, (ab * ax - aa * bx) * per_det)
-        error = error_of(new_d, new_e)
-        _keep(error < best.value, (best, error), (best_d, new_d), (best_e, new_e))
-    return best_d.value, best_e.value
+    aa, ab, bb, ax, bx = (total.hsum() for total in s.sums(terms, 5))
+    per_det = _inverse(aa * bb - ab * ab)
+    new_d = as_half(k, (bb * ax - ab * bx) * per_det)
+    new_e = as_half(k, (ab * ax - aa * bx) * per_det)
+    a, b = big_a * new_d.splat(s.lanes), big_b * new_e.splat(s.lanes)
+    better = _error_min(form, s, a, b).hsum() < error
+    _keep(better, (halves[0], new_d), (halves[1], new_e))
 
 
 # --- without: Q3_K, Q6_K
 
 
-def _without_min(k: Kernel, form: KType, s: _Search, out: Ptr) -> None:
-    a = _search_plain(k, form, s)
+def _without_min(k: Kernel, form: KType, s: Search, out: Ptr) -> None:
+    a = search_plain(k, form, s)
     far = k.scratch(f32, s.lanes)
     far.store(0, a)
     # The scale farthest from zero becomes -scales: there is one more integer on that side.
     top = farthest(k, far, s.lanes, 1)
-    d = _as_half(k, top / float(-form.scales))
+    d = as_half(k, top / float(-form.scales))
     big_a = _between(a * _inverse(d).splat(s.lanes), -form.scales, form.scales - 1)
     d = _refit_plain(k, form, s, big_a, d)
-    make = _quants_plain(form, big_a * d.splat(s.lanes))
+    make = quants_plain(form, big_a * d.splat(s.lanes))
     s.keep(lambda x: make(x) + float(form.middle))
     STORE[form.nbytes](k, Found(form, s.quant, (big_a,), (d,)), out)
 
 
-def _quants_plain(form: KType, a: Value):
+def quants_plain(form: KType, a: Value):
     inverse = _inverse(a)
     return lambda x: _between(x * inverse, -form.middle, form.middle - 1)
 
 
-def _search_plain(k: Kernel, form: KType, s: _Search) -> Value:
+def search_plain(k: Kernel, form: KType, s: Search) -> Value:
     per_far = _inverse(s.far)
     best_gain, best_a = k.var(s.zero()), k.var(s.zero())
 
@@ -264,14 +282,14 @@ def _search_plain(k: Kernel, form: KType, s: _Search) -> Value:
 
     _steps(k, s.grids, grid)
     with k.range(0, ROUNDS, name="round"):
-        fit(_quants_plain(form, best_a.value))
+        fit(quants_plain(form, best_a.value))
     return best_a.value
 
 
-def _refit_plain(k: Kernel, form: KType, s: _Search, big_a: Value, d: Value) -> Value:
+def _refit_plain(k: Kernel, form: KType, s: Search, big_a: Value, d: Value) -> Value:
     def error_of(d: Value) -> Value:
         a = big_a * d.splat(s.lanes)
-        make = _quants_plain(form, a)
+        make = quants_plain(form, a)
 
         def term(x: Value, w: Value, _: Value) -> tuple[Value]:
             off = a * make(x) - x
@@ -281,14 +299,14 @@ def _refit_plain(k: Kernel, form: KType, s: _Search, big_a: Value, d: Value) -> 
 
     best_d, best = k.var(d), k.var(error_of(d))
     with k.range(0, REFITS, name="refit"):
-        make = _quants_plain(form, big_a * best_d.value.splat(s.lanes))
+        make = quants_plain(form, big_a * best_d.value.splat(s.lanes))
 
         def terms(x: Value, w: Value, _: Value, make=make) -> tuple[Value, Value]:
             aq = big_a * make(x)
             return w * aq * aq, w * aq * x
 
         aa, ax = (total.hsum() for total in s.sums(terms, 2))
-        new_d = _as_half(k, ax * _inverse(aa))
+        new_d = as_half(k, ax * _inverse(aa))
         error = error_of(new_d)
         _keep(error < best.value, (best, error), (best_d, new_d))
     return best_d.value
@@ -297,10 +315,10 @@ def _refit_plain(k: Kernel, form: KType, s: _Search, big_a: Value, d: Value) -> 
 def _largest_as_half(k: Kernel, values: Value, largest_q: int) -> Value:
     """Divide the largest of the lanes by `largest_q`; round to fp16."""
     top = values.fold(lambda one, other: (one > other).select(one, other))
-    return _as_half(k, top / float(largest_q))
+    return as_half(k, top / float(largest_q))
 
 
-def _as_half(k: Kernel, value: Value) -> Value:
+def as_half(k: Kernel, value: Value) -> Value:
     """Round to fp16; 0 where fp16 has no number for it."""
     fits = (value.abs() < 65504.0).select(value, 0.0)
     return f16_to_f32(k, f32_to_f16(k, fits))

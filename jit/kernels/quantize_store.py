@@ -29,10 +29,14 @@ class KType:
     """Largest integer min; 0: there are no mins, and scales are signed."""
     nbytes: int
     """Bytes of a super-block."""
+    weights: int = 256
+    """Number of weights in a super-block."""
+    any_min: bool = False
+    """Whether the min may have either sign; else it is 0 or below."""
 
     @property
     def lanes(self) -> int:
-        return 256 // self.size
+        return self.weights // self.size
 
     @property
     def middle(self) -> int:
@@ -42,7 +46,7 @@ class KType:
     @property
     def grids(self) -> list[float]:
         """Numbers of steps to try, by which a sub-block's range or largest magnitude is divided."""
-        reach = self.max_q if self.mins else self.middle
+        reach = self.max_q if self.mins or self.any_min else self.middle
         finest = reach - min(3.0, reach / 2)
         width = reach + 1 - finest
         return [finest + width * n / (STEPS - 1) for n in range(STEPS)]

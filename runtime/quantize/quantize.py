@@ -27,8 +27,8 @@ from ..gguf.write import GGUFWriter
 from ..models.config import per_layer
 from ..physics.machine import pool_size
 from .importance import Importance
-from .mixes import FLOATS, Chosen, Mix, choose, mix_of
-from .rows import MADE, RowMaker
+from .mixes import FLOATS, Chosen, Mix, ModelFacts, choose, mix_of
+from .rows import MADE, WEIGHTED, RowMaker
 
 _DROPPED = ("general.file_type", "general.quantization_version", "general.alignment")
 _QUANTIZATION_VERSION = 2  # of the formats; there has been no other since 2023
@@ -95,7 +95,7 @@ def quantize(
     with open_gguf(source) as gguf:
         _refuse_same(gguf, target)
         importance = Importance.read(imatrix) if imatrix is not None else None
-        plan = _plan(gguf, mix)
+        plan = plan_of(gguf, mix, imatrix=importance is not None)
         if importance is not None:
             _refuse_unused(importance, plan)
         with whole_file(target, sum(c.kind.nbytes(i.shape) for i, c in plan)) as unfinished:
@@ -139,22 +139,33 @@ def _refuse_unused(importance: Importance, plan: list[tuple[TensorInfo, Chosen]]
         _weighted(info, chosen) and info.name in importance.columns for info, chosen in plan
     ):
         raise ModelError(
-            f"the imatrix {importance.path} would have no effect: none of its tensors becomes a "
-            "K-quant here, and other types do not use one"
+            f"the imatrix {importance.path} would have no effect: none of its tensors gets a type "
+            "here that uses one (K-quants, Q4_0, Q4_1, Q5_0, Q5_1)"
         )
 
 
 def _weighted(info: TensorInfo, chosen: Chosen) -> bool:
     """Return whether the new type needs the weights of columns."""
-    return chosen.kind is not info.type and chosen.kind.name.endswith("_K")
+    return chosen.kind is not info.type and chosen.kind in WEIGHTED
 
 
-def _plan(gguf: GGUFFile, mix: Mix) -> list[tuple[TensorInfo, Chosen]]:
-    """Choose the type of every tensor, before anything is written."""
+def plan_of(gguf: GGUFFile, mix: Mix, *, imatrix: bool = False) -> list[tuple[TensorInfo, Chosen]]:
+    """Choose the type of every tensor; imatrix: whether one will be used.
+
+    Raises:
+        UnsupportedModelError: a tensor cannot be read, or its new type cannot be made.
+    """
     a = gguf.string("general.architecture")
-    layers, group = gguf.integer(f"{a}.block_count", low=1), _group(gguf, a)
-    tied = "output.weight" not in gguf.tensors
-    plan = [(info, choose(info, mix, layers, group, tied=tied)) for info in gguf.tensors.values()]
+    facts = ModelFacts.of(
+        gguf.tensors,
+        gguf.integer(f"{a}.block_count", low=1),
+        _group(gguf, a),
+        tied="output.weight" not in gguf.tensors,
+        experts=gguf.integer(f"{a}.expert_count", 0),
+        architecture=a,
+        imatrix=imatrix,
+    )
+    plan = [(info, choose(info, mix, facts)) for info in gguf.tensors.values()]
     for info, chosen in plan:
         factor = info.name.removesuffix("weight") + "scale"
         if info.type is GGMLType.NVFP4 and chosen.kind is not info.type and factor in gguf.tensors:

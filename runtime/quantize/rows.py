@@ -6,13 +6,14 @@ looked through for what is not a number, and quantized. So memory does not grow 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
 from ...jit.compile import Library, Spec, spec
-from ...jit.kernels import embed, quantize, quantize_k
+from ...jit.kernels import embed, quantize, quantize_k, quantize_weighted
 from ...jit.kernels.panels import FORMATS
 from ...jit.kernels.quantize_store import KTYPES
 from ...jit.pool import Pool, aligned
@@ -27,6 +28,8 @@ _WIDE = (GGMLType.F32, GGMLType.BF16)
 BLOCKS32 = tuple(GGMLType[name] for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4"))
 MADE = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, *BLOCKS32,
         *(GGMLType[name.upper()] for name in KTYPES))  # fmt: skip
+WEIGHTED = frozenset(GGMLType[name.upper()] for name in (*KTYPES, *quantize_weighted.TYPES))
+"""Types that an imatrix changes."""
 
 
 class RowMaker:
@@ -65,20 +68,20 @@ class RowMaker:
         rows = len(data) // row_bytes
         parts = 1 if weights is None else len(weights)
         step = max(1, PIECE // width)
-        if step * width > len(self._floats):
-            self._floats = aligned(-(-step * width // _UNIT) * _UNIT, np.float32)
         for part in range(parts):
             columns = None if weights is None else np.ascontiguousarray(weights[part], np.float32)
             first, last = rows * part // parts, rows * (part + 1) // parts
             for at in range(first, last, step):
                 count = min(step, last - at)
                 piece = data[at * row_bytes : (at + count) * row_bytes]
-                values = self._widen(piece, source, count, width)
+                values = self.widen(piece, source, count, width)
                 _check(name, values, width, at, target)
                 yield self._narrow(values, target, width, columns)
 
-    def _widen(self, data: np.ndarray, source: GGMLType, rows: int, width: int) -> np.ndarray:
-        """Convert rows to float32 [rows * width], a view of the own buffer."""
+    def widen(self, data: np.ndarray, source: GGMLType, rows: int, width: int) -> np.ndarray:
+        """Convert rows to float32 [rows * width], a view that the next call overwrites."""
+        if rows * width > len(self._floats):
+            self._floats = aligned(-(-rows * width // _UNIT) * _UNIT, np.float32)
         form = FORMATS[source.name.lower()]
         blocks = width // form.block
         ids = np.arange(rows, dtype=np.int32)
@@ -102,7 +105,13 @@ class RowMaker:
             units = -(-len(values) // _UNIT)
             self._floats[len(values) : units * _UNIT] = 0
             out = np.empty(target.nbytes((units * _UNIT,)), np.uint8)
-            self._run_tape(spec(quantize.quantize_blocks, fmt=name), [self._floats, out], units, 8)
+            kernel, args = spec(quantize.quantize_blocks, fmt=name), [self._floats, out]
+            if weights is not None and target in WEIGHTED:
+                grids = np.array(quantize_weighted.TYPES[name].grids, np.float32)
+                columns = np.resize(weights, math.lcm(width, _UNIT))
+                kernel = spec(quantize_weighted.quantize_weighted, fmt=name)
+                args = [self._floats, columns, grids, out, len(columns) // _UNIT]
+            self._run_tape(kernel, args, units, 8)
             return out[:nbytes]
         form, out = KTYPES[name], np.empty(nbytes, np.uint8)
         # Without an imatrix plain least squares are best, but for two bits.

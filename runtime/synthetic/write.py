@@ -18,6 +18,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from ..convert.rope import NEVER, llama3_factors
 from ..files import make_folder
 from ..gguf.types import GGMLType, ValueType, fits
 from ..gguf.write import GGUFWriter
-from ..quantize.mixes import MIXES, NARROW, Mix, type_of
+from ..quantize.mixes import MIXES, NARROW, Mix, ModelFacts, type_of
 from . import families, hybrids
 from .shapes import SHAPES, Shape
 from .tensors import layer_tensors
@@ -42,7 +43,7 @@ from .vocabulary import (
 from .weights import random_weights
 
 PREFIX = "synthetic:"
-FORMAT = 2  # in the file name: a change of what is written must not find old files
+FORMAT = 3  # in the file name: a change of what is written must not find old files
 STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
 
 # Llama 3's sizes; the tokens are as made up as those of the others, chat template and all.
@@ -135,9 +136,7 @@ class SyntheticModel:
         mix, s = _MIXTURES.get(self.quant), self.shape
         if mix is None:
             return self.type
-        kv_heads = s.kv_heads if s.kinds[:1] in ("", "*") else 0  # of the first layer
-        group = s.heads // kv_heads if kv_heads else 0
-        return type_of(name, mix, s.layers + s.mtp, group, tied=s.tied)
+        return type_of(name, mix, _facts(s))
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], GGMLType]]:
         """Yield (name, shape, type) of every tensor, in file order."""
@@ -275,6 +274,16 @@ class SyntheticModel:
             writer.add(f"{arch}.{key}", value)
         writer.add(f"{arch}.rope.freq_base", s.base or (LLAMA_BASE if llama else 1e6))
         writer.add(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5 if llama else 1e-6)
+
+
+@lru_cache(maxsize=4)
+def _facts(s: Shape) -> ModelFacts:
+    """Return what the types of the tensors depend on."""
+    kv_heads = s.kv_heads if s.kinds[:1] in ("", "*") else 0  # of the first layer
+    group, layers = s.heads // kv_heads if kv_heads else 0, s.layers + s.mtp
+    names = [f"blk.{n}.{name}" for n in range(layers) for name, _ in layer_tensors(s, n)]
+    others = {"tied": s.tied, "experts": s.experts, "architecture": s.architecture}
+    return ModelFacts.of(names, layers, group, **others)
 
 
 def synthetic_path(

@@ -5,12 +5,14 @@ Arrays are float32 [i, block, lane]: weight i of sub-block `lane`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 
+from triplepoint.jit.kernels import quantize_weighted
 from triplepoint.jit.kernels.quantize import half
-from triplepoint.jit.kernels.quantize_k import REFITS, ROUNDS, SAME, TINY
+from triplepoint.jit.kernels.quantize_k import HUGE, REFITS, ROUNDS, SAME, TINY
 from triplepoint.jit.kernels.quantize_store import KTYPES, KType
 
 Array = np.ndarray
@@ -30,6 +32,24 @@ def reference(rows: Array, weights: Array, fmt: str, by_size: bool = False) -> A
         whole, halves, q = _without_min(form, x, w)
     stored = [np.ascontiguousarray(v[..., 0]) for v in halves]
     return _STORE[fmt](q.astype(np.uint8), [v.astype(np.int32) for v in whole], stored)
+
+
+def reference_blocks(rows: Array, weights: Array, fmt: str) -> Array:
+    """rows float32 [..., n * 512], weights the same shape -> uint8 [blocks, bytes of a block]."""
+    form = quantize_weighted.TYPES[fmt]
+    x, w = _turned(rows, form), _turned(weights, form)
+    if form.any_min:
+        a, b = (_as_half(v) for v in _search_min(form, x, w))
+        q, head = _between((x + b) * _inverse(a), 0, form.max_q), [a, _f32(0) - b]
+    else:
+        a = _as_half(_search_plain(form, x, w))
+        q = _between(x * _inverse(a), -form.middle, form.middle - 1) + _f32(form.middle)
+        head = [a]
+    stored = q.astype(np.uint8).transpose(1, 2, 0).reshape(-1, 32)
+    parts = [half(v.reshape(-1, 1)) for v in head]
+    if form.max_q == 31:
+        parts.append(np.packbits(stored >> 4, axis=1, bitorder="little"))
+    return np.concatenate([*parts, stored[:, :16] & 15 | (stored[:, 16:] & 15) << 4], axis=1)
 
 
 def _turned(values: Array, form: KType) -> Array:
@@ -76,16 +96,24 @@ def _with_min(form: KType, x: Array, w: Array) -> tuple[list[Array], list[Array]
     big_a = _between(a * _inverse(d), 0, form.scales)
     big_b = _between(b * _inverse(e), 0, form.mins)
 
-    def quants(d: Array, e: Array) -> Array:
-        return _between((x + big_b * e) * _inverse(big_a * d), 0, form.max_q)
+    def quants(a: Array, b: Array, d: Array, e: Array) -> Array:
+        return _between((x + b * e) * _inverse(a * d), 0, form.max_q)
 
-    def error_of(d: Array, e: Array) -> Array:
-        off = big_a * d * quants(d, e) - big_b * e - x
-        return _folded(_sum(w * off * off))
+    def error_of(a: Array, b: Array, d: Array, e: Array) -> Array:
+        off = a * d * quants(a, b, d, e) - b * e - x
+        return _sum(w * off * off)
 
-    best = error_of(d, e)
     for _ in range(REFITS):
-        aq = big_a * quants(d, e)
+        best, from_a, from_b = np.full_like(big_a, HUGE), big_a, big_b
+        for step_b, step_a in itertools.product((-1, 0, 1), repeat=2):
+            new_a = _between(from_a + _f32(step_a), 0, form.scales)
+            new_b = _between(from_b + _f32(step_b), 0, form.mins)
+            error = error_of(new_a, new_b, d, e)
+            better = error < best
+            best, big_a, big_b = (
+                np.where(better, *pair) for pair in ((error, best), (new_a, big_a), (new_b, big_b))
+            )
+        aq = big_a * quants(big_a, big_b, d, e)
         aa, ab, bb, ax, bx = (
             _folded(_sum(terms))
             for terms in (w * aq * aq, w * aq * big_b, w * big_b * big_b, w * aq * x, w * big_b * x)
@@ -93,14 +121,14 @@ def _with_min(form: KType, x: Array, w: Array) -> tuple[list[Array], list[Array]
         per_det = _inverse(aa * bb - ab * ab)
         new_d = _as_half((bb * ax - ab * bx) * per_det)
         new_e = _as_half((ab * ax - aa * bx) * per_det)
-        error = error_of(new_d, new_e)
-        better = error < best
-        best, d, e = (np.where(better, *pair) for pair in ((error, best), (new_d, d), (new_e, e)))
-    return [big_a, big_b], [d, e], quants(d, e)
+        better = _folded(error_of(big_a, big_b, new_d, new_e)) < _folded(best)
+        d, e = np.where(better, new_d, d), np.where(better, new_e, e)
+    q = quants(big_a, big_b, d, e)
+    return [big_a, big_b], [d, e], q
 
 
 def _search_min(form: KType, x: Array, w: Array) -> tuple[Array, Array]:
-    low = np.minimum(x.min(0), _f32(0))
+    low = x.min(0) if form.any_min else np.minimum(x.min(0), _f32(0))
     per_width = _inverse(x.max(0) - low)
     w_sum, wx_sum = _sum(w + np.zeros_like(x)), _sum(w * x)
     least = _f32(0) - low
@@ -113,7 +141,9 @@ def _search_min(form: KType, x: Array, w: Array) -> tuple[Array, Array]:
         per_det = _inverse(det)
         a = (w_sum * qx_sum - q_sum * wx_sum) * per_det
         b = (q_sum * qx_sum - qq_sum * wx_sum) * per_det
-        plain = (b < 0) | (det <= w_sum * qq_sum * _f32(SAME))
+        plain = det <= w_sum * qq_sum * _f32(SAME)
+        if not form.any_min:
+            plain |= b < 0
         a = np.where(plain, qx_sum * _inverse(qq_sum), a)
         b = np.where(plain, _f32(0), b)
         a_error = a * (a * qq_sum - _f32(2) * qx_sum)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ...physics.timed_passes import Case
     from ..tables import Form
 
+TYPES = ["Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M", "Q2_K"]
 IDEAS = ("deadline", "sharing", "programs", "parking")
 
 
@@ -26,6 +27,11 @@ def tests(text: str) -> list[Case]:
         return [case_of(name) for name in text.split(",")]
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def names(text: str) -> list[str]:
+    """Parse names separated by commas."""
+    return text.split(",")
 
 
 def _seconds(text: str) -> float:
@@ -90,6 +96,19 @@ class BatchOptions(OptionGroup):
     """make the first N tokens of all prompts the same, like a system prompt"""
 
 
+class TypesOptions(OptionGroup):
+    """The types, and what is measured of each."""
+
+    types: list[str] = argument("TYPE,…", type=names, nargs="?", default=TYPES)
+    """quantizations to make (default: Q8_0 to Q2_K)"""
+    n_gen: int = option("-n", default=32)
+    """tokens of each decode"""
+    text: str | None = option("FILE")
+    """also compute the perplexity on this text, and the KL divergence from the model as it is"""
+    chunks: int | None = option()
+    """maximum number of chunks of 512 tokens of the text (default: all)"""
+
+
 class TraceArgument(OptionGroup):
     """The run."""
 
@@ -140,6 +159,7 @@ def form_of(args: argparse.Namespace) -> Form:
 OPTIONS = {
     "speed": (*common_options(), Lengths, Depths, Tests, BaselineOptions),
     "batch": (*common_options(), Lengths, BatchOptions, BaselineOptions),
+    "types": (TypesOptions, *common_options()),
     "agents": (AgentsOptions, *common_options()),
     "serve": (engine_options(), BenchFormat, ServeOptions),
     "trace": (TraceArgument, *common_options("default: the recorded one")),

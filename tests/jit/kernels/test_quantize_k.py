@@ -26,7 +26,7 @@ WIDTH = 512
 # Root mean square error of a normal distribution, in its deviations. llama.cpp's own quantizers
 # (ggml 0.25.3) have 0.297, 0.151, 0.0716, 0.0363 and 0.0178 on the same data without an imatrix,
 # and 0.269, 0.145, 0.0710, 0.0355 and 0.0174 with one of equal weights.
-NORMAL = {"q2_k": 0.285, "q3_k": 0.1445, "q4_k": 0.0712, "q5_k": 0.0356, "q6_k": 0.0169}
+NORMAL = {"q2_k": 0.27, "q3_k": 0.1445, "q4_k": 0.0705, "q5_k": 0.0345, "q6_k": 0.0169}
 
 
 def made(runner: Runner, rows: np.ndarray, weights: np.ndarray, fmt: str, by_size: bool = False):

@@ -137,6 +137,7 @@ GOOD: dict[str, list[bytes]] = {
     "doctor check": [],
     "bench speed": [b"-m", b"text.txt"],
     "bench batch": [b"2", b"-m", b"text.txt"],
+    "bench types": [b"Q8_0", b"-m", b"text.txt"],
     "bench agents": [b"2", b"-m", b"text.txt"],
     "bench serve": [b"2", b"-m", b"text.txt", b"--in-process"],
     "bench trace": [b"text.txt"],

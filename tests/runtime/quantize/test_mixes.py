@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
+from helpers.peer_types import chosen_types
 
 from triplepoint.errors import SettingError
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import GGMLType, TensorInfo
-from triplepoint.runtime.quantize.mixes import MIXES, Chosen, choose, mix_of
+from triplepoint.runtime.quantize.mixes import MIXES, Chosen, ModelFacts, choose, mix_of
+from triplepoint.runtime.quantize.quantize import plan_of
+from triplepoint.runtime.synthetic.shapes import SHAPES
+from triplepoint.runtime.synthetic.write import SyntheticModel
 
 
 def kind(
@@ -15,11 +25,15 @@ def kind(
     *shape: int,
     layers: int = 28,
     group: int = 2,
-    tied: bool = False,
     stored: str = "F16",
+    names: Sequence[str] = (),
+    **facts: Any,
 ) -> Chosen:
     info = TensorInfo(name, shape or (1024, 1024), GGMLType[stored], 0, 0)
-    return choose(info, MIXES[mix], layers, group, tied=tied)
+    parts = ("attn_v", "ffn_down")
+    names = names or [f"blk.{n}.{part}.weight" for n in range(layers) for part in parts]
+    facts = {"tied": False, **facts}
+    return choose(info, MIXES[mix], ModelFacts.of(names, layers, group, **facts))
 
 
 # As llama-quantize (ggml 0.25.3) chose for a model of 14 layers in this mix.
@@ -33,7 +47,7 @@ def test_half_of_the_layers(mix: str, part: str) -> None:
     third layer between; the other parts never are."""
     more = [
         n for n in range(14)
-        if kind(f"blk.{n}.{part}.weight", mix, layers=14).kind is GGMLType.Q6_K
+        if kind(f"blk.{n}.{part}.weight", mix, layers=14, experts=32).kind is GGMLType.Q6_K
     ]  # fmt: skip
     others = {
         kind(f"blk.{n}.{name}.weight", mix, layers=14).kind
@@ -127,3 +141,66 @@ def test_names() -> None:
 def test_convolutions_stay(name: str) -> None:
     """Weights of convolutions over a few tokens stay float32, as every engine wants them."""
     assert kind(f"blk.0.{name}.weight", "Q4_K_M", 1024, 4, stored="F32") == Chosen(GGMLType.F32)
+
+
+def test_matrices_are_counted() -> None:
+    """In a model whose layers do not all have values, the first two are the first that have."""
+    names = [f"blk.{n}.attn_v.weight" for n in (2, 5, 10)]
+    kinds = [kind(name, "Q3_K_M", names=names, layers=16).kind.name for name in names]
+    assert kinds == ["Q5_K", "Q5_K", "Q4_K"]
+
+    names = [f"blk.{n}.attn_qkv.weight" for n in range(9)]
+    kinds = [kind(name, "Q4_K_S", names=names, layers=9).kind.name for name in names]
+    assert kinds == ["Q5_K"] * 4 + ["Q4_K"] * 5
+
+
+def test_shared_expert() -> None:
+    """The second feed-forward matrix of the shared expert is chosen like those of the experts."""
+    for name in ("ffn_down_exps", "ffn_down_shexp"):
+        assert kind(f"blk.0.{name}.weight", "Q4_K_M", experts=64).kind is GGMLType.Q6_K
+        assert kind(f"blk.9.{name}.weight", "Q4_K_M", experts=64).kind is GGMLType.Q4_K
+
+
+def test_first_layers_under_an_imatrix() -> None:
+    """Q4_0 and Q5_0 give the first eighth of `ffn_down` a min where an imatrix is used."""
+    for mix, more in (("Q4_0", "Q4_1"), ("Q5_0", "Q5_1")):
+        for layer, expected in ((2, more), (3, mix)):
+            name = f"blk.{layer}.ffn_down.weight"
+            assert kind(name, mix, imatrix=True).kind.name == expected
+            assert kind(name, mix).kind.name == mix
+
+
+QWEN2 = replace(SHAPES["qwen3-0.6b"], family="qwen2", kv_heads=2)
+NAMES = ("smollm2-135m", "llama-3.1-8b", "qwen3-30b-a3b", "gemma3-1b", "gemma4-e2b")
+NAMES += ("gemma4-26b-a4b", "gpt-oss-20b", "qwen3.5-35b-a3b", "lfm2-8b-a1b", "glm-4.7-flash")
+NAMES += ("nemotron3-nano", "granite4-h-tiny")
+SHAPED = {
+    **{name: SHAPES[name] for name in NAMES},
+    "qwen2.5-0.5b": replace(QWEN2, layers=24, width=896, ffn=4864, heads=14, head_dim=64),
+    "qwen2.5-1.5b": replace(QWEN2, layers=28, width=1536, ffn=8960, heads=12),
+    "qwen2-72b": replace(QWEN2, layers=80, width=8192, ffn=29_568, heads=64, kv_heads=8),
+    "llama-2-70b": replace(SHAPES["llama-3.1-8b"], layers=80, width=8192, ffn=28_672, heads=64),
+    "eight experts": replace(SHAPES["qwen3-30b-a3b"], experts=8, layers=8),
+}
+# Projections of latent attention have three dimensions, and llama.cpp takes them for experts.
+OURS = ("attn_k_b.weight", "attn_v_b.weight")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPED)
+def test_against_llama_cpp(shape: str, tmp_path: Path, peer: str) -> None:
+    """Every tensor of every mix has the type that llama.cpp's `llama_model_quantize` chooses."""
+    path = tmp_path / "model.gguf"
+    SyntheticModel(shape, "f16", SHAPED[shape]).write_header(path)
+    numbers = [mix.number for mix in MIXES.values()]
+    numbers += [-mix.number for mix in MIXES.values() if mix.guarded]
+    theirs = chosen_types(peer, path, numbers)
+    with open_gguf(path) as file:
+        for mix in MIXES.values():
+            for imatrix in (False, True) if mix.guarded else (False,):
+                plan = plan_of(file, mix, imatrix=imatrix)
+                ours = {info.name: chosen.kind.name for info, chosen in plan}
+                others = theirs[-mix.number if imatrix else mix.number]
+                if mix.name == "MXFP4_MOE":
+                    others |= {name: "Q8_0" for name in others if name.endswith(OURS)}
+                assert ours == others, (mix.name, imatrix)

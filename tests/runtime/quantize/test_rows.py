@@ -5,7 +5,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
-from helpers.quantize_k_reference import reference
+from helpers.quantize_k_reference import reference, reference_blocks
 
 from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.gguf.types import GGMLType
@@ -64,6 +64,54 @@ def test_pieces(
     assert np.array_equal(converted(maker, data, "F16", target), whole)
     want = reference(read(data, "F16"), np.ones_like(values), target.lower())
     assert np.array_equal(whole, want.ravel())
+
+
+# llama.cpp's relative errors (ggml 0.25.3, 2026-12-01) on the rows of the test below, without an
+# imatrix and with one: `python -m labs.bench.quantizers` has those of trained networks.
+THEIRS = {
+    "Q4_0": (0.11851, 0.10789),
+    "Q4_1": (0.09457, 0.07126),
+    "Q5_0": (0.05937, 0.05477),
+    "Q5_1": (0.04571, 0.03479),
+    "Q8_0": (0.00749, 0.00756),
+    "MXFP4": (0.13369, 0.13788),
+    "Q2_K": (0.34099, 0.23854),
+    "Q3_K": (0.18580, 0.15672),
+    "Q4_K": (0.08797, 0.07449),
+    "Q5_K": (0.04449, 0.03932),
+    "Q6_K": (0.02333, 0.02087),
+}
+
+
+@pytest.mark.parametrize("target", THEIRS)
+def test_error_beside_llama_cpp(maker: RowMaker, target: str) -> None:
+    """On weights with heavy tails no type is farther from them than llama.cpp's blocks are."""
+    chance = np.random.default_rng(46)
+    rows = (chance.standard_t(4, (64, WIDTH)) * 0.02).astype(np.float32)
+    columns = np.exp(chance.normal(0, 1.5, WIDTH)).astype(np.float32)
+    for theirs, weights in zip(THEIRS[target], (None, columns), strict=True):
+        given = None if weights is None else weights[None]
+        stored = converted(maker, rows.view(np.uint8).ravel(), "F32", target, given)
+        w = np.ones(WIDTH) if weights is None else weights
+        off = read(stored.reshape(len(rows), -1), target) - rows.astype(np.float64)
+        error = np.sqrt((w * off**2).sum() / (w * rows.astype(np.float64) ** 2).sum())
+        assert error < 1.001 * theirs
+
+
+@pytest.mark.parametrize("width", [32, 96, 800])
+def test_weights_of_narrow_rows(maker: RowMaker, rng: np.random.Generator, width: int) -> None:
+    """Blocks of 32 meet the weights of their own columns in rows of any length."""
+    rows = (rng.standard_normal((50, width)) * 0.02).astype(np.float32)
+    weights = np.exp(rng.normal(0, 1.5, width)).astype(np.float32)
+    pieces = maker.convert(
+        "w", rows.view(np.uint8).ravel(), GGMLType.F32, GGMLType.Q4_1, width, weights[None]
+    )
+    got = np.concatenate([piece.copy() for piece in pieces])
+    whole = np.zeros(-(-rows.size // 512) * 512, np.float32)
+    whole[: rows.size] = rows.ravel()
+    want = reference_blocks(whole, np.resize(weights, whole.size), "q4_1")
+
+    assert np.array_equal(got, want.ravel()[: len(got)])
 
 
 def test_weights_of_experts(maker: RowMaker, rng: np.random.Generator) -> None:

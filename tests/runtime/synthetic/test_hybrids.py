@@ -12,7 +12,7 @@ from helpers.real_headers import HEADERS
 from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.quantize.mixes import MIXES
-from triplepoint.runtime.quantize.quantize import _plan
+from triplepoint.runtime.quantize.quantize import plan_of
 from triplepoint.runtime.synthetic import hybrids
 from triplepoint.runtime.synthetic.shapes import SHAPES, Shape
 from triplepoint.runtime.synthetic.tensors import layer_tensors
@@ -70,7 +70,7 @@ def test_mixtures_are_those_of_quantize(name: str, quant: str, tmp_path: Path) -
     path = tmp_path / "header.gguf"
     SyntheticModel.parse(f"synthetic:{name}:{quant}:layers=9{mtp}").write_header(path)
     with open_gguf(path) as file:
-        for info, chosen in _plan(file, MIXES[quant.upper()]):
+        for info, chosen in plan_of(file, MIXES[quant.upper()]):
             assert chosen.kind is info.type, info.name
 
 
