@@ -3,7 +3,7 @@
     python -m labs.bench.draft_gain MODEL.gguf --trees FOLDER --out FILE [--sample N] [--seconds S]
 
 Decodes greedily in three ways, in turns, with the same text: without drafts and forced tokens, with
-forced tokens, and with drafts as well. The texts: the harness's questions and tasks, as the agent is
+forced tokens, and with drafts too. The texts: the harness's questions and tasks, as the agent is
 shipped; files of the trees that are written anew with a change; and answers to questions, which
 repeat nothing. Time is that of decodes alone. FILE has a row for each text and way: a second call
 goes on where the file ends, and none begins a text after S seconds.
@@ -31,7 +31,7 @@ from triplepoint.traces.events import PhaseEvent
 from ..harness import trees
 from ..harness.ask import asker
 from ..harness.questions import Question, frozen, sample
-from ..harness.runner import plain_agent, tree_of
+from ..harness.runner import Reply, hear, plain_agent, tree_of
 
 TOKENS = 200  # of an answer
 WAYS = {
@@ -70,7 +70,7 @@ def texts(engine: Engine, room: Path, number: int) -> Iterator[tuple[str, str, D
     def said(text: str) -> list[PhaseEvent]:
         agent = plain_agent(engine, "", TOKENS)
         try:
-            agent.run(text)
+            hear(agent, text, Reply())
             return _decodes(agent)
         finally:
             let_go(agent)
@@ -103,10 +103,8 @@ def row(kind: str, name: str, way: str, decodes: Sequence[PhaseEvent]) -> dict[s
     """Return the sums of a text's decodes, as a line of the file."""
     drafts: dict[str, list[int]] = {}
     for one in (record for phase in decodes for record in phase.drafts):
-        seen = drafts.setdefault(one.source, [0, 0, 0])
-        drafts[one.source] = [
-            a + b for a, b in zip(seen, (one.passes, one.drafted, one.accepted), strict=True)
-        ]
+        drafted, accepted = drafts.get(one.source, (0, 0))
+        drafts[one.source] = [drafted + one.drafted, accepted + one.accepted]
     ids = [token for phase in decodes for token in phase.token_ids]
     return {
         "kind": kind, "name": name, "way": way, "tokens": len(ids),
@@ -136,9 +134,9 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
         drafts: dict[str, list[int]] = {}
         for way, one in (pair for ways in each for pair in ways.items()):
             total[way].update({k: one[k] for k in ("tokens", "passes", "forced", "wall_s")})
-            for source, counts in one["drafts"].items():
-                before = drafts.get(source, [0, 0])
-                drafts[source] = [a + b for a, b in zip(before, counts, strict=True)]
+            for source, (drafted, accepted) in one["drafts"].items():
+                before = drafts.get(source, (0, 0))
+                drafts[source] = [before[0] + drafted, before[1] + accepted]
         drafted = ", ".join(f"{name} {n[0]}" for name, n in drafts.items()) or "0"
         accepted = ", ".join(f"{n[1]}" for n in drafts.values()) or "0"
         whole = total["all"]

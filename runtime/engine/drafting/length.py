@@ -99,11 +99,19 @@ class PassLatency:
         known = self._ratio.get(tokens)
         if known is not None:
             return known
-        prior = self._prior[tokens]
-        if not self._ratio:
-            return prior
-        near = min(tuple(self._ratio), key=lambda n: abs(n - tokens))
-        return max(1.0, prior * self._ratio[near] / self._prior[near])
+        seen = tuple(self._ratio)
+        low = max((n for n in seen if n < tokens), default=1)
+        high = min((n for n in seen if n > tokens), default=0)
+        slower, middle = self._slower(low), (low + high) / 2
+        # Kernels take tokens in tiles, so a time rises in steps. Where the step is is found by
+        # bisection: up to the middle of two measured lengths it is taken to lie beyond.
+        if tokens > middle and high:
+            slower += (self._slower(high) - slower) * (tokens - middle) / (high - middle)
+        return max(1.0, self._prior[tokens] * slower)
+
+    def _slower(self, tokens: int) -> float:
+        """Return a measured ratio over the predicted one."""
+        return self._ratio.get(tokens, 1.0) / self._prior[tokens]
 
 
 class Company(Protocol):
