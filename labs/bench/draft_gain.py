@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from triplepoint import Agent, Engine
-from triplepoint.errors import ContextOverflowError
-from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
+from triplepoint.runtime.engine.drafting.config import SOURCES, SpeculativeConfig
 from triplepoint.runtime.suites.attempt import let_go
 from triplepoint.traces.events import PhaseEvent
 
@@ -58,9 +57,6 @@ KNOWLEDGE = (
     "Describe the life of Marie Curie.",
     "How does bread dough rise?",
 )
-Decode = Callable[[], list[PhaseEvent]]
-
-
 Decode = Callable[[], list[PhaseEvent]]
 
 
@@ -118,9 +114,8 @@ def row(kind: str, name: str, way: str, decodes: Sequence[PhaseEvent]) -> dict[s
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Render the sums of each kind; ratios are of sums, with the least and most of a text."""
     lines = [
-        "| text | n | tokens | passes | forced | times as fast | drafted | accepted | "
-        "times as fast |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| text | n | tokens | passes | forced | times as fast | accepted | times as fast |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for one in rows:
@@ -130,28 +125,26 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
         for ways in each:
             if len({one["digest"] for one in ways.values()}) > 1:
                 lines.append(f"the text differs: {ways['off']['name']}")
-        total = {way: Counter[str]() for way in WAYS}
-        drafts: dict[str, list[int]] = {}
-        for way, one in (pair for ways in each for pair in ways.items()):
-            total[way].update({k: one[k] for k in ("tokens", "passes", "forced", "wall_s")})
+        sums = Counter[str]()
+        for one in (ways["all"] for ways in each):
+            sums.update({key: one[key] for key in ("tokens", "passes", "forced")})
             for source, (drafted, accepted) in one["drafts"].items():
-                before = drafts.get(source, (0, 0))
-                drafts[source] = [before[0] + drafted, before[1] + accepted]
-        drafted = ", ".join(f"{name} {n[0]}" for name, n in drafts.items()) or "0"
-        accepted = ", ".join(f"{n[1]}" for n in drafts.values()) or "0"
-        whole = total["all"]
+                sums.update({f"{source} drafted": drafted, f"{source} accepted": accepted})
+        drafts = (
+            f"{source} {sums[f'{source} accepted']} of {sums[f'{source} drafted']}"
+            for source in SOURCES
+            if sums[f"{source} drafted"]
+        )
         lines.append(
-            f"| {kind} | {len(each)} | {whole['tokens']} | {whole['passes']} | "
-            f"{whole['forced']} | {_ratio(each, 'off', 'forced')} | {drafted} | {accepted} | "
+            f"| {kind} | {len(each)} | {sums['tokens']} | {sums['passes']} | {sums['forced']} | "
+            f"{_ratio(each, 'off', 'forced')} | {', '.join(drafts)} | "
             f"{_ratio(each, 'forced', 'all')} |"
         )
     return lines
 
 
 def _ratio(texts: Sequence[dict[str, dict[str, Any]]], slow: str, fast: str) -> str:
-    times = [(ways[slow]["wall_s"], ways[fast]["wall_s"]) for ways in texts if ways[fast]["wall_s"]]
-    if not times:
-        return "–"
+    times = [(ways[slow]["wall_s"], ways[fast]["wall_s"]) for ways in texts]
     each = [a / b for a, b in times]
     whole = sum(a for a, _ in times) / sum(b for _, b in times)
     return f"{whole:.2f} ({min(each):.2f} … {statistics.median(each):.2f} … {max(each):.2f})"
@@ -176,15 +169,13 @@ def main() -> None:
                 continue
             if time.monotonic() - began > args.seconds:
                 break
-            order = [*WAYS][n % len(WAYS) :] + [*WAYS][: n % len(WAYS)]
-            for way in order:
+            new = []
+            for way in [*WAYS][n % len(WAYS) :] + [*WAYS][: n % len(WAYS)]:
                 engine.core.drafting.settings = WAYS[way]
-                try:
-                    rows.append(row(kind, name, way, decode()))
-                except ContextOverflowError as error:
-                    print(f"{name}: {error}")
+                new.append(row(kind, name, way, decode()))
+            rows += new
             with args.out.open("a") as file:
-                file.writelines(json.dumps(one) + "\n" for one in rows[-len(WAYS) :])
+                file.writelines(json.dumps(one) + "\n" for one in new)
     print("\n".join(table(rows)))
 
 

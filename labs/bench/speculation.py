@@ -1,13 +1,12 @@
-"""The gain of drafting and forced tokens, on known texts.
+"""The gain of drafting and forced tokens in known calls; `draft_gain.py` has that of real runs.
 
     python -m labs.bench.speculation -m synthetic:qwen3-0.6b:q4_0
 
 A decode whose tokens are given makes the passes that it would make if the model said them, so what
-a model with random weights would accept is what the text says. The texts: a file read as a tool's
-result, then an answer that quotes it, one that writes it anew with changes, one that repeats
-nothing of it; a call that edits it, with its lines in JSON strings; and calls of three schemas that
-repeat nothing. Every text is decoded with and without, in turns. What drafts cost, and how many
-have to be right for that, says `draft_lengths.py`.
+a model with random weights would accept is what the text says. The texts: a call that edits a file
+that was read, with its lines in JSON strings; and calls of three schemas that repeat nothing. Every
+text is decoded with and without, in turns. What drafts cost, and how many have to be right for
+that, says `draft_lengths.py`.
 """
 
 from __future__ import annotations
@@ -50,33 +49,6 @@ def document() -> str:
 
     lines = inspect.getsource(ledger).splitlines()[20:140]
     return "\n".join(f"{n:>4}  {line}" for n, line in enumerate(lines, 21))
-
-
-def quoting(lines: Sequence[str]) -> str:
-    """Return an answer that quotes pieces of the file, with a sentence before each."""
-    sentences = (
-        "The first thing to look at is how a run of tokens is described. ",
-        "Further down it is said what was reused, which matters for your question. ",
-        "And this is the part that decides, as far as I can see. ",
-        "The rest follows from there. ",
-    )
-    pieces = [lines[4:13], lines[26:36], lines[50:62], lines[80:95]]
-    both = zip(sentences, pieces, strict=True)
-    return "\n".join(f"{text}\n```\n{chr(10).join(piece)}\n```" for text, piece in both)
-
-
-def editing(lines: Sequence[str]) -> str:
-    """Return an edited file, without numbers: a name changed throughout and a word here."""
-    bare = [line[6:] for line in lines]
-    text = "\n".join(bare)
-    return re.sub(r"\bspans?\b", "stretch", text).replace("int", "float", 3)
-
-
-def original() -> str:
-    """Return an answer that shares nothing with the file."""
-    from triplepoint.runtime.physics import costs
-
-    return inspect.getdoc(costs) or ""
 
 
 @tool
@@ -161,34 +133,6 @@ HEAD = (
     "| text | tokens | tok/s without | with | times as fast | passes | forced | drafts accepted |\n"
     "|---|--:|--:|--:|--:|--:|--:|--:|"
 )
-
-
-def answers(engine: Engine, repeat: int) -> list[Measured]:
-    """Measure the answers, greedy and without a grammar."""
-    text = document()
-    lines = text.splitlines()
-    prompt = engine.tokenizer.encode(f"Here is the file.\n{text}\n\n")
-    found = []
-    for name, answer in (
-        ("quoting", quoting(lines)),
-        ("editing", editing(lines)),
-        ("nothing to copy", original()),
-    ):
-        ids = engine.tokenizer.encode(answer)[:TOKENS]
-        measured = Measured(name, len(ids))
-        sessions = {}
-        for speculative in (OFF, ON):
-            session = sessions[speculative] = engine.session()
-            session.phases.drafting.settings, session.phases.drafting.sources = (
-                speculative,
-                [(0, len(prompt))],
-            )
-            session.prefill(prompt)
-        for _ in range(repeat):
-            for speculative, into in ((OFF, measured.off), (ON, measured.on)):
-                into.append(_again(sessions[speculative], len(prompt), ids, None))
-        found.append(measured)
-    return found
 
 
 def calls(engine: Engine, repeat: int) -> list[Measured]:
@@ -335,8 +279,8 @@ def measure(engine: Engine, repeat: int) -> Savings:
     Raises:
         EngineError: the context is too short for the texts, or the vocabulary has no end of turn.
     """
-    texts = answers(engine, repeat) + calls(engine, repeat)
-    return Savings(texts, grammar_cost(engine, repeat), draft_lengths.measure(engine, repeat))
+    costs = draft_lengths.measure(engine, repeat)
+    return Savings(calls(engine, repeat), grammar_cost(engine, repeat), costs)
 
 
 def report(engine: Engine, repeat: int) -> Report:
