@@ -63,7 +63,7 @@ Decode = Callable[[], list[PhaseEvent]]
 def texts(engine: Engine, room: Path, number: int) -> Iterator[tuple[str, str, Decode]]:
     """Yield kind and name of each text, and what decodes it and returns the decodes."""
 
-    def said(text: str) -> list[PhaseEvent]:
+    def answer(text: str) -> list[PhaseEvent]:
         agent = plain_agent(engine, "", TOKENS)
         try:
             hear(agent, text, Reply())
@@ -71,7 +71,7 @@ def texts(engine: Engine, room: Path, number: int) -> Iterator[tuple[str, str, D
         finally:
             let_go(agent)
 
-    def asked(question: Question) -> list[PhaseEvent]:
+    def run_question(question: Question) -> list[PhaseEvent]:
         agents: list[Agent] = []
         asker(engine, None, lambda _, agent: agents.append(agent))(
             question, *tree_of(question.tree, room)
@@ -82,12 +82,12 @@ def texts(engine: Engine, room: Path, number: int) -> Iterator[tuple[str, str, D
         tree, path = name.split()
         file = (trees.build(tree, room) / path).read_text(encoding="utf-8")[:2400]
         wish = f"Write this file anew {CHANGES[n % len(CHANGES)]}.\n\n```python\n{file}\n```"
-        yield "code edits", name, partial(said, wish)
+        yield "code edits", name, partial(answer, wish)
     for text in KNOWLEDGE:
-        yield "nothing to copy", text, partial(said, text)
+        yield "nothing to copy", text, partial(answer, text)
     for question in sample(frozen(), number):
         kind = "harness, tasks" if question.kind == "edit" else "harness, questions"
-        yield kind, question.id, partial(asked, question)
+        yield kind, question.id, partial(run_question, question)
 
 
 def _decodes(agent: Agent) -> list[PhaseEvent]:
