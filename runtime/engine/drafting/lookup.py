@@ -13,9 +13,9 @@ from .source import FIXED, NOTHING, Ask, DraftSource
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .config import SpeculativeConfig
     from .copies import Index
     from .engine_drafting import EngineDrafting
-    from .sequence_drafting import SequenceDrafting
 
 COPY_S = 4e-6  # to write a token of a text as it would be copied, and to cut that into tokens
 
@@ -36,10 +36,10 @@ class LookupSource(DraftSource):
         self._match: Match | None = None  # in `_where`
         self._count = 0
 
-    def begin(self, drafting: SequenceDrafting) -> bool:
+    def begin(self, settings: SpeculativeConfig, quoted: Sequence[tuple[int, int]]) -> bool:
         """See `DraftSource`."""
-        self._texts = drafting.sources
-        self.ngrams.prefer(self._texts)
+        self._texts = quoted
+        self.ngrams.prefer(quoted)
         self._fresh, self._began, self._ready_at = True, time.perf_counter(), -1.0
         return True
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from .config import SpeculativeConfig
     from .engine_drafting import EngineDrafting
-    from .sequence_drafting import SequenceDrafting
 
 
 class MTPSource(DraftSource):
@@ -28,10 +28,10 @@ class MTPSource(DraftSource):
         self._lengths = HeadLengthPolicy(engine, DraftLengthPolicy(engine, tokens))
         self._count = 0
 
-    def begin(self, drafting: SequenceDrafting) -> bool:
+    def begin(self, settings: SpeculativeConfig, quoted: Sequence[tuple[int, int]]) -> bool:
         """See `DraftSource`."""
         self._behind: tuple[int, np.ndarray] | None = None
-        self._head = self.engine.head(drafting.settings.draft_vocabulary)
+        self._head = self.engine.head(settings.draft_vocabulary)
         return self._head is not None
 
     def observe_hidden(self, tokens: int, hidden: np.ndarray) -> None:

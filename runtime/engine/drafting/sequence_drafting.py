@@ -42,7 +42,11 @@ class SequenceDrafting:
     def begin(self) -> dict[str, DraftSource]:
         """Return the sources that may draft in the decode that begins."""
         wanted = {name: self.source(name) for name in SOURCES if self.settings.uses(name)}
-        return {name: source for name, source in wanted.items() if source.begin(self)}
+        return {
+            name: source
+            for name, source in wanted.items()
+            if source.begin(self.settings, self.sources)
+        }
 
     def truncate(self, n: int) -> None:
         """Drop the tokens from `n` on from the sources, before the sequence drops them."""

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..passes.sequence import TokenSequence
+    from .config import SpeculativeConfig
     from .engine_drafting import EngineDrafting
-    from .sequence_drafting import SequenceDrafting
 
 NOTHING, FIXED = 1.0, inf  # gains: of no draft; of one whose length is a setting
 
@@ -44,8 +44,11 @@ class DraftSource:
         """tokens: the sequence's own list, which grows; `truncate` is called before it is cut."""
         self.engine, self.tokens = engine, tokens
 
-    def begin(self, drafting: SequenceDrafting) -> bool:
-        """Prepare for a decode; return whether this source can draft in it."""
+    def begin(self, settings: SpeculativeConfig, quoted: Sequence[tuple[int, int]]) -> bool:
+        """Prepare for a decode; return whether this source can draft in it.
+
+        quoted: ranges of positions, first and end, that are likely to be quoted.
+        """
         return True
 
     def offer(self, ask: Ask) -> float:
