@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from triplepoint.runtime.engine.engine import Engine
     from triplepoint.runtime.engine.session import Session
 
-LENGTHS = range(1, 9)
+LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 PROMPT = 64  # tokens before the passes
 PASSES = 5  # of each kind in a turn
 

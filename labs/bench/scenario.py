@@ -23,7 +23,7 @@ from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
 from triplepoint.runtime.engine.teacher_forcing import decode_teacher_forced
 
 from .command import Report, run_report
-from .speculation import OFF, ON, TOOLS, document, original, quoting
+from .speculation import OFF, ON, TOOLS
 
 if TYPE_CHECKING:
     from triplepoint.runtime.engine.engine import Engine
@@ -32,6 +32,34 @@ if TYPE_CHECKING:
 
 PROMPT, RESULT, ANSWER, QUESTION, SECOND = 220, 5000, 160, 40, 60  # tokens
 CALL = ToolCall("read_file", {"path": "app.log"})
+
+
+def document() -> str:
+    """Return the result of a file read: this package's ledger, numbered by line."""
+    from triplepoint.runtime.conversation import ledger
+
+    lines = inspect.getsource(ledger).splitlines()[20:140]
+    return "\n".join(f"{n:>4}  {line}" for n, line in enumerate(lines, 21))
+
+
+def quoting(lines: Sequence[str]) -> str:
+    """Return an answer that quotes pieces of the file, with a sentence before each."""
+    sentences = (
+        "The first thing to look at is how a run of tokens is described. ",
+        "Further down it is said what was reused, which matters for your question. ",
+        "And this is the part that decides, as far as I can see. ",
+        "The rest follows from there. ",
+    )
+    pieces = [lines[4:13], lines[26:36], lines[50:62], lines[80:95]]
+    both = zip(sentences, pieces, strict=True)
+    return "\n".join(f"{text}\n```\n{chr(10).join(piece)}\n```" for text, piece in both)
+
+
+def original() -> str:
+    """Return an answer that shares nothing with the file."""
+    from triplepoint.runtime.physics import costs
+
+    return inspect.getdoc(costs) or ""
 
 
 @dataclass(frozen=True)

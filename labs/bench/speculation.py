@@ -1,23 +1,18 @@
-"""The gain of drafting and forced tokens, on known texts.
+"""The gain of forced tokens in known calls; `draft_gain.py` has that of drafts in real runs.
 
     python -m labs.bench.speculation -m synthetic:qwen3-0.6b:q4_0
 
-A decode whose tokens are given makes the passes that it would make if the model said them, so what
-a model with random weights would accept is what the text says. The texts: a file read as a tool's
-result, then an answer that quotes it, one that writes it anew with changes, one that repeats
-nothing of it; a call that edits it, with its lines in JSON strings; and calls of three schemas that
-repeat nothing. Every text is decoded with and without, in turns. What drafts cost, and how many
-have to be right for that, says `draft_lengths.py`.
+A decode whose tokens are given makes the passes that it would make if the model said them. The
+texts are calls of three schemas, decoded with forced tokens and without, in turns. What drafts
+cost, and how many have to be right for that, says `draft_lengths.py`.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -37,46 +32,11 @@ if TYPE_CHECKING:
     from triplepoint.runtime.engine.session import Session
     from triplepoint.traces.events import PhaseEvent
 
-TOKENS = 240  # of an answer
 OFF, ON = SpeculativeConfig(jump_forward=False, draft_tokens=0), SpeculativeConfig()
+FORCED = SpeculativeConfig(draft_tokens=0)
 
 
 # --- the texts
-
-
-def document() -> str:
-    """Return the result of a file read: this package's ledger, numbered by line."""
-    from triplepoint.runtime.conversation import ledger
-
-    lines = inspect.getsource(ledger).splitlines()[20:140]
-    return "\n".join(f"{n:>4}  {line}" for n, line in enumerate(lines, 21))
-
-
-def quoting(lines: Sequence[str]) -> str:
-    """Return an answer that quotes pieces of the file, with a sentence before each."""
-    sentences = (
-        "The first thing to look at is how a run of tokens is described. ",
-        "Further down it is said what was reused, which matters for your question. ",
-        "And this is the part that decides, as far as I can see. ",
-        "The rest follows from there. ",
-    )
-    pieces = [lines[4:13], lines[26:36], lines[50:62], lines[80:95]]
-    both = zip(sentences, pieces, strict=True)
-    return "\n".join(f"{text}\n```\n{chr(10).join(piece)}\n```" for text, piece in both)
-
-
-def editing(lines: Sequence[str]) -> str:
-    """Return an edited file, without numbers: a name changed throughout and a word here."""
-    bare = [line[6:] for line in lines]
-    text = "\n".join(bare)
-    return re.sub(r"\bspans?\b", "stretch", text).replace("int", "float", 3)
-
-
-def original() -> str:
-    """Return an answer that shares nothing with the file."""
-    from triplepoint.runtime.physics import costs
-
-    return inspect.getdoc(costs) or ""
 
 
 @tool
@@ -100,19 +60,6 @@ def set_level(
 ) -> str:
     """Sets how much a service writes to its log."""
     return f"{service} {level} {minutes} {persistent}"
-
-
-@tool
-def edit_file(path: str, old: str, new: str) -> str:
-    """Replaces a text in a file."""
-    return f"{path} {old} {new}"
-
-
-def change(lines: Sequence[str]) -> ToolCall:
-    """Return a call that changes two lines of a method."""
-    old = "\n".join(line[6:] for line in lines[71:86])
-    new = re.sub(r"\bspans?\b", "stretch", old).replace("int", "float", 1)
-    return ToolCall("edit_file", {"path": "runtime/ledger.py", "old": old, "new": new})
 
 
 TOOLS = ToolSet([read_file, search, set_level])
@@ -152,81 +99,38 @@ class Measured:
         spread = f"{min(gains):.2f} … {max(gains):.2f}"
         return (
             f"| {self.name} | {self.tokens} | {speed[0]:.1f} | {speed[1]:.1f} | "
-            f"{statistics.median(gains):.2f} ({spread}) | {last.passes} | {last.forced_tokens} | "
-            f"{last.accepted_tokens} of {last.drafted_tokens} |"
+            f"{statistics.median(gains):.2f} ({spread}) | {last.passes} | {last.forced_tokens} |"
         )
 
 
 HEAD = (
-    "| text | tokens | tok/s without | with | times as fast | passes | forced | drafts accepted |\n"
-    "|---|--:|--:|--:|--:|--:|--:|--:|"
+    "| text | tokens | tok/s without | with | times as fast | passes | forced |\n"
+    "|---|--:|--:|--:|--:|--:|--:|"
 )
 
 
-def answers(engine: Engine, repeat: int) -> list[Measured]:
-    """Measure the answers, greedy and without a grammar."""
-    text = document()
-    lines = text.splitlines()
-    prompt = engine.tokenizer.encode(f"Here is the file.\n{text}\n\n")
-    found = []
-    for name, answer in (
-        ("quoting", quoting(lines)),
-        ("editing", editing(lines)),
-        ("nothing to copy", original()),
-    ):
-        ids = engine.tokenizer.encode(answer)[:TOKENS]
-        measured = Measured(name, len(ids))
-        sessions = {}
-        for speculative in (OFF, ON):
-            session = sessions[speculative] = engine.session()
-            session.phases.drafting.settings, session.phases.drafting.sources = (
-                speculative,
-                [(0, len(prompt))],
-            )
-            session.prefill(prompt)
-        for _ in range(repeat):
-            for speculative, into in ((OFF, measured.off), (ON, measured.on)):
-                into.append(_again(sessions[speculative], len(prompt), ids, None))
-        found.append(measured)
-    return found
-
-
 def calls(engine: Engine, repeat: int) -> list[Measured]:
-    """Measure the tool calls, each under the grammar of all of them.
-
-    The edit is drafted from the file; the others, which have nothing of it, are not drafted at all.
-    """
-    text = document()
-    edit = change(text.splitlines())
-    found = [_call(engine, repeat, ToolSet([*TOOLS, edit_file]), edit, text, ON)]
-    alone = replace(ON, draft_tokens=0)
-    return found + [_call(engine, repeat, TOOLS, call, text[:2000], alone) for call in CALLS]
-
-
-def _call(
-    engine: Engine, repeat: int, tools: ToolSet, call: ToolCall, file: str, on: SpeculativeConfig
-) -> Measured:
-    grammar = CallGrammar(engine.tokenizer, tools.schemas(), "hermes")
+    """Measure the tool calls, each under the grammar of all of them."""
+    grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
     opening = engine.tokenizer.encode(grammar.form.opening, special=True)
     end = sorted(engine.tokenizer.stop_ids)[-1:]
-    file_ids = engine.tokenizer.encode(f"{file}\n")
-    prompt = file_ids + opening
-    text = grammar.form.render([call])
-    ids = [*engine.tokenizer.encode(text, special=True)[len(opening) :], *end]
-    measured = Measured(call.name, len(ids))
-    turns = []
-    for speculative, into in ((OFF, measured.off), (on, measured.on)):
-        session = engine.session()
-        session.phases.drafting.settings, session.phases.drafting.sources = (
-            speculative,
-            [(0, len(file_ids))],
-        )
-        session.prefill(prompt)
-        turns.append((session, into))
-    for _ in range(repeat):
-        for session, into in turns:
-            into.append(_again(session, len(prompt), ids, _opened(grammar, opening)))
-    return measured
+    prompt = [*engine.tokenizer.encode("Look. " * 64), *opening]
+    found = []
+    for call in CALLS:
+        text = grammar.form.render([call])
+        ids = [*engine.tokenizer.encode(text, special=True)[len(opening) :], *end]
+        measured = Measured(call.name, len(ids))
+        turns = []
+        for speculative, into in ((OFF, measured.off), (FORCED, measured.on)):
+            session = engine.session()
+            session.phases.drafting.settings = speculative
+            session.prefill(prompt)
+            turns.append((session, into))
+        for _ in range(repeat):
+            for session, into in turns:
+                into.append(_again(session, len(prompt), ids, _opened(grammar, opening)))
+        found.append(measured)
+    return found
 
 
 def _opened(grammar: CallGrammar, opening: Sequence[int]) -> TurnConstraint:
@@ -317,8 +221,6 @@ class Savings:
                 "seconds_with": [phase.wall_s for phase in one.on],
                 "passes": one.on[-1].passes,
                 "forced": one.on[-1].forced_tokens,
-                "drafted": one.on[-1].drafted_tokens,
-                "accepted": one.on[-1].accepted_tokens,
             }
             for one in self.texts
         ]
@@ -335,8 +237,8 @@ def measure(engine: Engine, repeat: int) -> Savings:
     Raises:
         EngineError: the context is too short for the texts, or the vocabulary has no end of turn.
     """
-    texts = answers(engine, repeat) + calls(engine, repeat)
-    return Savings(texts, grammar_cost(engine, repeat), draft_lengths.measure(engine, repeat))
+    costs = draft_lengths.measure(engine, repeat)
+    return Savings(calls(engine, repeat), grammar_cost(engine, repeat), costs)
 
 
 def report(engine: Engine, repeat: int) -> Report:

@@ -130,7 +130,7 @@ def ask_all(
         row = known.get((name, model, SHA256[:12], question.id))
         if row is None:
             if question.tree not in held:
-                held[question.tree] = _tree(question.tree, room)
+                held[question.tree] = tree_of(question.tree, room)
             row = _row(name, model, asker, question, *held[question.tree])
             append(row, out, say)
         rows.append(row)
@@ -155,7 +155,8 @@ def append(row: Row, out: Path | None, say: Callable[[str], object]) -> None:
     say(f"{row.result:<8} {row.seconds:6.1f} s  {row.id}  {answer}")
 
 
-def _tree(name: str, room: Path) -> tuple[Path, Tree]:
+def tree_of(name: str, room: Path) -> tuple[Path, Tree]:
+    """Return a tree's folder, and its files."""
     folder = trees.build(name, room)
     files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
     return folder, Tree({path: place.read_bytes() for path, place in files.items()})

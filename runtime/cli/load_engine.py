@@ -54,14 +54,16 @@ def named(text: str) -> str:
 
 def draft(text: str) -> tuple[str, int | str]:
     """Parse the source and number of drafted tokens, as `SpeculativeConfig` takes them."""
+    from ..engine.drafting.config import SOURCES
+
     source, _, count = text.partition(":")
-    if source not in ("lookup", "mtp"):
+    if source not in SOURCES:
         source, count = "auto", text
     if count in ("auto", "", "off") and text:
         return source, 0 if count == "off" else "auto"
     if not (count.isascii() and count.isdigit() and int(count) <= 16):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not auto, off, a number up to 16, lookup or mtp"
+            f"{text!r} is not auto, off, a number up to 16, {' or '.join(SOURCES)}"
         )
     return source, int(count)
 

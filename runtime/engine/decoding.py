@@ -214,9 +214,9 @@ class Decoding:
 
     def _remember(self, logits: Logits, row: int, more: int) -> None:
         """Give the drafter the hidden state of the row that chose the last of `more` tokens."""
-        if self._drafter is not None and self._drafter.head is not None:
+        if self._drafter is not None and self._drafter.wants_hidden:
             hidden = self.phases.core.runner.hidden(logits, row)
-            self._drafter.behind(len(self.sequence.tokens) + more, hidden)
+            self._drafter.observe_hidden(len(self.sequence.tokens) + more, hidden)
 
     def _next(self, at: int, known: list[int]) -> int | None:
         """Compute the only uncached token, and choose the one after it.
@@ -244,7 +244,7 @@ class Decoding:
         self._remember(logits, 0, 1)
         if token is None:
             token = self._choose(logits, 0, mask)
-            if self._drafter is not None and self._drafter.match is not None:
+            if self._drafter is not None:
                 self._drafter.commit(1, (), (token,), None)
         if panels is None:
             self._keep(logits)

@@ -22,7 +22,7 @@ from ..config import default_model, keeps_packed_weights
 from ..forward.kv import KVCache
 from ..gguf.open import open_gguf
 from ..physics.machine import pool_size
-from .drafting.config import DRAFT_VOCABULARY, DraftSource, SpeculativeConfig
+from .drafting.config import DRAFT_VOCABULARY, SpeculativeConfig
 from .engine_core import EngineCore
 from .model.loaded_model import LoadedModel, LoadOptions
 from .policy.autotune import Overrides
@@ -76,7 +76,7 @@ class Engine(ProcessBound, Closing):
         cache_packed_weights: bool | None = None,
         jump_forward: bool = True,
         draft_tokens: int | Literal["auto"] = "auto",
-        draft_source: DraftSource = "auto",
+        draft_source: str = "auto",
         draft_vocabulary: int = DRAFT_VOCABULARY,
         tune: Mapping[str, Any] | None = None,
         kv_memory: int | None = None,
@@ -150,7 +150,7 @@ class Engine(ProcessBound, Closing):
             spill = 0
         options = LoadOptions(
             cast(KVFormat, kv), context, progress, cache_packed_weights, fixed, kv_memory,
-            speculative.mtp, speculative.mtp and not speculative.lookup,
+            speculative.uses("mtp"), speculative.uses("mtp") and speculative.draft_source == "mtp",
         )  # fmt: skip
         gguf = open_gguf(path)
         models.architecture_of(gguf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from ....arguments import check_switch
 from ....errors import SettingError
@@ -13,7 +13,12 @@ VERIFY_TOKENS = WHOLE_ROWS  # of a pass that verifies: what was forced before, a
 VERIFY_ROWS = 17  # of logits that it looks at: after the last known token, and after each drafted
 MAX_DRAFT_TOKENS = VERIFY_ROWS - 1  # tokens of one pass
 DRAFT_VOCABULARY = 32768  # nothing is right so far down that would pay for the rest of the head
-DraftSource = Literal["auto", "lookup", "mtp"]
+SOURCES = {
+    "lookup": "LookupSource",
+    "mtp": "MTPSource",
+}
+"""Class by draft source; the module of that name here is imported when it is used. Of sources that
+gain equally the first one drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +30,17 @@ class SpeculativeConfig:
     computes only the panels of tokens that the grammar allows, where they are few."""
     draft_tokens: int | Literal["auto"] = "auto"
     """Maximum drafts of a pass; ``auto``: by acceptance rates and pass times, possibly 0."""
-    draft_source: DraftSource = "auto"
-    """Source of drafts: ``lookup``, n-gram matches in the context; ``mtp``, the model's MTP layer,
-    if it has one; ``auto``, whichever is worth more before each pass. An engine that is loaded
-    with ``lookup`` does not load that layer."""
+    draft_source: str = "auto"
+    """Source of drafts, one of `SOURCES`: ``lookup``, n-gram matches in the context; ``mtp``, the
+    model's MTP layer, if it has one; ``auto``, whichever is worth more before each pass. An engine
+    that is loaded with ``lookup`` does not load that layer."""
     draft_vocabulary: int = DRAFT_VOCABULARY
     """Tokens that ``mtp`` chooses from: so many first ones of the vocabulary, which are usually the
     most frequent, and control tokens; 0: all."""
 
-    @property
-    def mtp(self) -> bool:
-        """Whether the model's MTP layer may draft."""
-        return self.draft_tokens != 0 and self.draft_source != "lookup"
-
-    @property
-    def lookup(self) -> bool:
-        """Whether drafts may come from the context."""
-        return self.draft_tokens != 0 and self.draft_source != "mtp"
+    def uses(self, source: str) -> bool:
+        """Return whether drafts may come from this source."""
+        return self.draft_tokens != 0 and self.draft_source in ("auto", source)
 
     as_dict = asdict
     """The settings as a dict, for a trace."""
@@ -58,10 +57,9 @@ class SpeculativeConfig:
                 f"draft_tokens={self.draft_tokens!r} is out of range; give auto, or tokens "
                 f"from 0 (off) to {MAX_DRAFT_TOKENS}"
             )
-        if self.draft_source not in get_args(DraftSource):
+        if self.draft_source not in ("auto", *SOURCES):
             raise SettingError(
-                f"draft_source={self.draft_source!r} is not one of "
-                f"{', '.join(get_args(DraftSource))}"
+                f"draft_source={self.draft_source!r} is not one of {', '.join(('auto', *SOURCES))}"
             )
         most = self.draft_vocabulary
         if not isinstance(most, int) or isinstance(most, bool) or most < 0:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...physics.costs import pass_cost, predict
 from .head import DraftHead
-from .length import PassLatency
+from .length import MOST_ROWS, PassLatency
 
 if TYPE_CHECKING:
     from ..model.loaded_model import LoadedModel
@@ -44,7 +44,13 @@ class EngineDrafting:
         experts = cost.expert_bytes * cost.experts_used / max(1, cost.experts)
         return cost.body_bytes + cost.head_bytes + experts
 
-    def pass_limits(self, most: int, kv_length: int) -> list[float]:
+    def times(self, kv_length: int) -> PassLatency:
+        """Return pass times: measured, else as the machine's limits predict them at this length."""
+        if not self.latency.least_s:
+            self.latency.set_limits(self._limits(MOST_ROWS, kv_length))
+        return self.latency
+
+    def _limits(self, most: int, kv_length: int) -> list[float]:
         """Return the minimum seconds, by the machine's limits, of passes of 1 to `most` tokens."""
         loaded, times = self._loaded, list[float]()
         for tokens in range(1, most + 1):

@@ -82,6 +82,10 @@ class PassLatency:
         known = self._ratio.get(tokens)
         self._ratio[tokens] = ratio if known is None else known + (ratio - known) * 2 * WEIGHT
 
+    def saved(self, known: int, right: int, seconds: float) -> float:
+        """Return the seconds that a pass saved, compared with passes without its drafts."""
+        return (right + self.ratio(known)) * self.step_s - seconds
+
     def forget(self) -> None:
         """Move measured ratios halfway back to those that the machine's limits predict."""
         self._ratio = {n: (r + self._prior[n]) / 2 for n, r in self._ratio.copy().items()}
@@ -95,11 +99,19 @@ class PassLatency:
         known = self._ratio.get(tokens)
         if known is not None:
             return known
-        prior = self._prior[tokens]
-        if not self._ratio:
-            return prior
-        near = min(tuple(self._ratio), key=lambda n: abs(n - tokens))
-        return max(1.0, prior * self._ratio[near] / self._prior[near])
+        seen = tuple(self._ratio)
+        low = max((n for n in seen if n < tokens), default=1)
+        high = min((n for n in seen if n > tokens), default=0)
+        slower, middle = self._slower(low), (low + high) / 2
+        # Kernels take tokens in tiles, so a time rises in steps. Where the step is is found by
+        # bisection: up to the middle of two measured lengths it is taken to lie beyond.
+        if tokens > middle and high:
+            slower += (self._slower(high) - slower) * (tokens - middle) / (high - middle)
+        return max(1.0, self._prior[tokens] * slower)
+
+    def _slower(self, tokens: int) -> float:
+        """Return a measured ratio over the predicted one."""
+        return self._ratio.get(tokens, 1.0) / self._prior[tokens]
 
 
 class Company(Protocol):
@@ -123,9 +135,6 @@ class Company(Protocol):
 class DraftingEngine(Protocol):
     """The part of an engine that draft lengths depend on."""
 
-    latency: PassLatency
-    """Measured pass times."""
-
     @property
     def token_bytes(self) -> float:
         """Bytes of weights that a pass of one token reads."""
@@ -136,8 +145,8 @@ class DraftingEngine(Protocol):
         """Counts other sequences' rows in passes."""
         ...
 
-    def pass_limits(self, most: int, kv_length: int) -> list[float]:
-        """Return the minimum seconds, by the machine's limits, of passes of 1 to `most` tokens."""
+    def times(self, kv_length: int) -> PassLatency:
+        """Return the times of passes."""
         ...
 
 
@@ -147,7 +156,6 @@ class DraftLengthPolicy:
     def __init__(self, engine: DraftingEngine, tokens: Sequence[int]) -> None:
         """tokens: the sequence's own list, which grows."""
         self._engine, self._tokens = engine, tokens
-        self._times = engine.latency
         self._right = list(FIRST)
         self._seen = [DOUBT] * len(FIRST)
         self._patience = Patience()
@@ -156,15 +164,7 @@ class DraftLengthPolicy:
     @property
     def times(self) -> PassLatency:
         """Pass times: measured, else predicted from the machine's limits."""
-        times = self._times
-        if not times.least_s:
-            times.set_limits(self._engine.pass_limits(MOST_ROWS, len(self._tokens)))
-        return times
-
-    def saved(self, known: int, right: int, seconds: float) -> float:
-        """Return the seconds that a pass saved, compared with passes without its drafts."""
-        times = self.times
-        return (right + times.ratio(known)) * times.step_s - seconds
+        return self._engine.times(len(self._tokens))
 
     def compare(self, same: int, right: Sequence[bool]) -> None:
         """Record which drafts of a match with `same` tokens in common were right."""
@@ -186,7 +186,7 @@ class DraftLengthPolicy:
         if best:
             self._patience.reset()
         elif tokens > 1.5 and self._patience.over():  # only the cost of a pass speaks against it
-            self._times.forget()
+            times.forget()
         return best
 
 

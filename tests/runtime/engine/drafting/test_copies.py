@@ -10,13 +10,14 @@ import pytest
 
 from triplepoint.runtime.conversation.formats.toolcalls import ToolCall
 from triplepoint.runtime.conversation.grammar import CallGrammar
-from triplepoint.runtime.engine.drafting import drafter as drafting
+from triplepoint.runtime.engine.drafting import lookup
 from triplepoint.runtime.engine.drafting.config import SpeculativeConfig
 from triplepoint.runtime.engine.drafting.copies import Index, NormalizedSources, without_numbers
 from triplepoint.runtime.engine.drafting.drafter import Drafter
 from triplepoint.runtime.engine.drafting.ngram_index import LONG, Match
 from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.engine.sampling.settings import GREEDY, Sampling
+from triplepoint.runtime.engine.session import Session
 from triplepoint.runtime.engine.teacher_forcing import decode_teacher_forced
 from triplepoint.tools import EditTools, ToolSet
 from triplepoint.traces.events import PhaseEvent
@@ -29,6 +30,12 @@ BARE = """def greet(name):
 """
 LINES = BARE.split("\n")[:-1]
 NUMBERED = "\n".join(f"{n}\t{line}" for n, line in enumerate(LINES, 9))
+
+
+def _copies(session: Session) -> NormalizedSources:
+    source = session.phases.drafting.source("lookup")
+    assert isinstance(source, lookup.LookupSource)
+    return source.copies
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +168,7 @@ def test_the_text_is_the_same(nano: Engine, tmp_path: Any, output: bool) -> None
             )
             seen.append(out)
             assert session.tokens == file + given + out
-            copied += len(session.phases.drafting.copies.index(True).tokens)
+            copied += len(_copies(session).index(True).tokens)
         assert seen[0] == seen[1] == seen[2]
     assert copied
 
@@ -171,14 +178,14 @@ def test_a_short_answer_does_not_wait_for_copies(
     nano: Engine, monkeypatch: pytest.MonkeyPatch, cost_s: float, made: bool
 ) -> None:
     """Texts are written anew once the answer has taken as long as that does."""
-    monkeypatch.setattr(drafting, "COPY_S", cost_s)
+    monkeypatch.setattr(lookup, "COPY_S", cost_s)
     monkeypatch.setattr(Drafter, "_cheap", False)
     file = nano.tokenizer.encode(NUMBERED)
     session = nano.session()
     session.phases.drafting.settings = SpeculativeConfig(draft_tokens="auto")
     session.phases.drafting.sources = [(0, len(file))]
     session.prefill(file)
-    copies = session.phases.drafting.copies
+    copies = _copies(session)
     assert copies.missing([file]) == len(file)
     for _ in session.decode(max_tokens=8):
         pass
