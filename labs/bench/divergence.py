@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
@@ -57,11 +58,10 @@ class Ratio:
     high: float
 
 
-def log_softmax(row: np.ndarray) -> np.ndarray:
-    """Compute log probabilities of logits: float64 [n_vocab]."""
-    x = row.astype(np.float64)
-    x -= x.max()
-    return x - np.log(np.exp(x).sum())
+def shifted(row: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return logits less their maximum, float32 [n_vocab], and the log of their sum of exp."""
+    x = row - row.max()
+    return x, math.log(np.exp(x).sum(dtype=np.float64))
 
 
 def compare(ids: Sequence[int], expected: Rows, got: Mapping[str, Rows]) -> dict[str, Figures]:
@@ -70,13 +70,14 @@ def compare(ids: Sequence[int], expected: Rows, got: Mapping[str, Rows]) -> dict
     targets = iter(ids[1:])
     for pieces in zip(expected, *got.values(), strict=True):
         for row, *others in zip(*pieces, strict=True):  # one at a time: it fits the cache
-            base, target = log_softmax(row), next(targets, None)
-            p, top = np.exp(base), base.argmax()
-            for one, own in zip(found.values(), (base, *map(log_softmax, others)), strict=True):
-                one.kl.append(max(0.0, float((p * (base - own)).sum())))
+            (base, norm), target = shifted(row), next(targets, None)
+            p, top = np.exp(base - np.float32(norm)), base.argmax()
+            for one, other in zip(found.values(), (row, *others), strict=True):
+                own, own_norm = (base, norm) if other is row else shifted(other)
+                one.kl.append(max(0.0, float(p @ (base - own)) + own_norm - norm))
                 one.same.append(bool(own.argmax() == top))
                 if target is not None:
-                    one.nll.append(-float(own[target]))
+                    one.nll.append(own_norm - float(own[target]))
     return found
 
 
