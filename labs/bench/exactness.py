@@ -170,10 +170,10 @@ def main() -> None:
         shown = ", ".join(f"{name} {one.kl:.2e}" for name, one in scored.items())
         tokens = next(iter(scored.values())).tokens
         print(f"{text:12s} {tokens:5d} tokens  {shown}", file=sys.stderr, flush=True)
-    for name, one in peers.items():
-        one.close()
-        if args.record:
+        for name, one in peers.items() if args.record else ():
             write_record(args.record, name, one.version, args.model.stem, found[name])
+    for one in peers.values():
+        one.close()
     peer = f"llama.cpp {args.llama_kv[0]}"
     if args.recorded and peer not in found:
         stored = read_record(args.recorded, peer, args.model.stem)
