@@ -42,7 +42,7 @@ from .divergence import (
     write_record,
 )
 
-CONTEXT = 4096  # tokens of the longest text
+TOKENS = 512  # of a text, unless it is shorter
 
 
 class Reference:
@@ -67,9 +67,9 @@ class Reference:
 class LlamaCpp:
     """llama.cpp in an interpreter that has llama-cpp-python."""
 
-    def __init__(self, python: str, path: Path, cache: str) -> None:
+    def __init__(self, python: str, path: Path, cache: str, context: int = TOKENS) -> None:
         script = Path(__file__).with_name("llama_logits.py")
-        command = [python, script, path, cache, str(CONTEXT)]
+        command = [python, script, path, cache, str(context)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe)
         line = self._out.readline()
@@ -109,11 +109,15 @@ def measure(
     engines: Mapping[str, Engine],
     peers: Mapping[str, LlamaCpp],
     texts: Mapping[str, str],
+    tokens: int = TOKENS,
 ) -> Iterator[tuple[str, dict[str, Score], dict[str, Figures]]]:
-    """Yield each text's name, the scores of engines and peers, and the figures of its tokens."""
+    """Yield each text's name, the scores of engines and peers, and the figures of its tokens.
+
+    tokens: maximum of a text that are read.
+    """
     tokenizer = next(iter(engines.values())).tokenizer
     for text, words in texts.items():
-        ids = tokens_of(tokenizer, words)
+        ids = tokens_of(tokenizer, words)[:tokens]
         with ExitStack() as stack:
             got: dict[str, Rows] = {
                 name: stack.enter_context(closing(engine.session())).scores(ids)
@@ -144,7 +148,7 @@ def main() -> None:
     )
     parser.add_argument("model", type=Path)
     parser.add_argument("--texts", type=Path, required=True)
-    parser.add_argument("--each", type=int, default=99, help="only so many texts of a kind")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="of a text (default: 512)")
     parser.add_argument("--kv", nargs="+", default=["bf16", "f32"], help="formats of our cache")
     parser.add_argument("--llama", metavar="PYTHON", help="an interpreter with llama-cpp-python")
     parser.add_argument("--llama-kv", nargs="+", default=["f16"], help="formats of its cache")
@@ -153,17 +157,17 @@ def main() -> None:
     args = parser.parse_args()
     texts = {
         path.stem: path.read_text(encoding="utf-8")
-        for path in sorted(args.texts.glob("*-*.txt"))
-        if int(path.stem.rpartition("-")[2]) < args.each
+        for path in sorted(args.texts.glob("*-*.txt"), key=lambda path: path.stem.split("-")[::-1])
     }
     if not texts:
         sys.exit(f"{args.texts} has no texts named KIND-N.txt; tests/helpers/texts.py writes some")
     caches = args.llama_kv if args.llama else ()
-    peers = {f"llama.cpp {kv}": LlamaCpp(args.llama, args.model, kv) for kv in caches}
-    engines = {kv: Engine.load(args.model, kv=kv, context=CONTEXT) for kv in args.kv}
+    peers = {f"llama.cpp {kv}": LlamaCpp(args.llama, args.model, kv, args.tokens) for kv in caches}
+    engines = {kv: Engine.load(args.model, kv=kv, context=args.tokens) for kv in args.kv}
     found: dict[str, dict[str, Score]] = {}
     kl: dict[str, list[float]] = {}
-    for text, scored, figures in measure(Reference(args.model), engines, peers, texts):
+    reference = Reference(args.model)
+    for text, scored, figures in measure(reference, engines, peers, texts, args.tokens):
         for name, one in scored.items():
             found.setdefault(name, {})[text] = one
             kl.setdefault(name, []).extend(figures[name].kl)

@@ -15,7 +15,7 @@ from helpers.peer_logits import peer_python
 from helpers.texts import kinds, texts
 
 from labs.bench.divergence import Score, perplexity_change, ratio, read_record
-from labs.bench.exactness import LlamaCpp, Reference, measure
+from labs.bench.exactness import TOKENS, LlamaCpp, Reference, measure
 from triplepoint import Engine
 
 pytestmark = pytest.mark.real
@@ -34,8 +34,8 @@ def scores(model: Path) -> Scores:
     found: Scores = {}
     with ExitStack() as stack:
         engines = {
-            "default": stack.enter_context(Engine.load(model, context=4096)),
-            "f32": stack.enter_context(Engine.load(model, context=4096, kv="f32")),
+            "default": stack.enter_context(Engine.load(model, context=TOKENS)),
+            "f32": stack.enter_context(Engine.load(model, context=TOKENS, kv="f32")),
         }
         peers = {}
         if python := peer_python():
