@@ -1,7 +1,8 @@
 """Texts of twelve kinds, 100 kB, from templates (`texts.toml`) and a seed: nobody's text but ours.
 
 A text uses a template again only when all others have been used, each time with other words.
-`python tests/helpers/texts.py FOLDER` writes them as `KIND-N.txt`, for `labs.bench.exactness`.
+`python tests/helpers/texts.py FOLDER [EACH]` writes them as `KIND-N.txt`, for
+`labs.bench.exactness`; EACH: only so many of a kind.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _filled(template: str, draw: random.Random) -> str:
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, made in texts().items():
+    for name, made in texts(*map(int, sys.argv[2:])).items():
         (folder / f"{name}.txt").write_text(made, encoding="utf-8")
 
 
