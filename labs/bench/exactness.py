@@ -1,94 +1,199 @@
-"""usage: python -m labs.bench.exactness MODEL.gguf --texts FOLDER [--kv bf16 k16v8 q8] [--tokens N]
+"""usage: python -m labs.bench.exactness MODEL.gguf --texts FOLDER [--kv bf16 q8] [--llama PYTHON]
 
-Measure how far logits are from the same weights in float32: the mean KL divergence of each text
-(`FOLDER/KIND.txt`) for each format of the KV cache, and its ratio to that of a float32 cache.
+Measure how far logits are from the same weights in float32, and how far llama.cpp's are: mean and
+median KL divergence, the share of equal top tokens, and perplexity, over the same tokens of texts
+(`FOLDER/KIND-N.txt`; `python tests/helpers/texts.py FOLDER` writes some).
 
-The reference is `transformers` in float32 on the dequantized weights. Products with 8-bit
-activations alone give some KL, and two caches that round nothing differ by about as much where
-sums are added in another order: the row of the float32 cache says how much that is.
+The reference is `transformers` in float32 on the dequantized weights. llama.cpp runs in PYTHON,
+which has llama-cpp-python (`--llama`), or was measured before (`--recorded FILE`); `--record FILE`
+adds what is measured to FILE. A ratio is of ours to llama.cpp's: the median of the texts' ratios,
+and that of the means over all tokens, with its 95 % interval (texts drawn with replacement).
+
+Products with 8-bit activations alone give some KL, and two engines that round alike differ by some
+where sums are added in another order: hence the ratio, and the row of a float32 cache.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from triplepoint import Engine
+from triplepoint.runtime.engine.session import SCORE_CHUNK
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
-PIECE = 512  # tokens of a text that are computed at once, each piece from an empty cache
+from .divergence import (
+    Figures,
+    Rows,
+    Score,
+    compare,
+    perplexity_change,
+    ratio,
+    read_record,
+    scores,
+    write_record,
+)
 
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Compute log probabilities of rows: float64 [rows, n_vocab]."""
-    x = logits.astype(np.float64)
-    x -= x.max(axis=1, keepdims=True)
-    return x - np.log(np.exp(x).sum(axis=1, keepdims=True))
-
-
-def divergence(expected: np.ndarray, got: np.ndarray) -> np.ndarray:
-    """Compute each row's KL divergence, in nats, of `got` from what is expected: float64 [rows]."""
-    p, q = log_softmax(expected), log_softmax(got)
-    return np.maximum(0.0, (np.exp(p) * (p - q)).sum(axis=1))
-
-
-def reference(path: Path, texts: dict[str, list[list[int]]]) -> Iterator[np.ndarray]:
-    """Yield the logits of each piece by `transformers`: float32 [tokens, n_vocab]."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    given = {"dtype": torch.float32, "gguf_file": path.name}
-    network: Any = AutoModelForCausalLM.from_pretrained(path.parent, **given)
-    for pieces in texts.values():
-        for ids in pieces:
-            with torch.inference_mode():
-                yield network(torch.tensor([ids])).logits[0].numpy()
+TOKENS = 512  # of a text, unless it is shorter
 
 
-def cut(path: Path, folder: Path, tokens: int) -> dict[str, list[list[int]]]:
-    """Return the first `tokens` tokens of each text, in pieces."""
-    with Engine.load(path, context=PIECE) as engine:
-        found = {p.stem: engine.tokenizer.encode(p.read_text()) for p in folder.glob("*.txt")}
-    return {
-        kind: [ids[at : at + PIECE] for at in range(0, min(len(ids), tokens), PIECE)]
-        for kind, ids in sorted(found.items())
-    }
+class Reference:
+    """A GGUF file in float32 by `transformers`."""
+
+    def __init__(self, path: Path) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        self.torch = torch
+        given = {"dtype": torch.float32, "gguf_file": path.name}
+        self.network: Any = AutoModelForCausalLM.from_pretrained(path.parent, **given)
+
+    def rows(self, ids: Sequence[int]) -> Rows:
+        """Yield the logits after each token; up to the head they are computed in one pass."""
+        with self.torch.inference_mode():
+            hidden = self.network.model(self.torch.tensor([list(ids)]))[0][0]
+            for part in hidden.split(SCORE_CHUNK):
+                yield self.network.lm_head(part).numpy()
+
+
+class LlamaCpp:
+    """llama.cpp in an interpreter that has llama-cpp-python."""
+
+    def __init__(self, python: str, path: Path, cache: str, context: int = TOKENS) -> None:
+        script = Path(__file__).with_name("llama_logits.py")
+        command = [python, script, path, cache, str(context)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe)
+        line = self._out.readline()
+        if not line:
+            raise SystemExit(f"{python} could not load {path} with llama-cpp-python (see above)")
+        about = json.loads(line)
+        self.version, self.n_vocab = f"llama-cpp-python {about['version']}", about["n_vocab"]
+
+    @property
+    def _out(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def rows(self, ids: Sequence[int]) -> Rows:
+        """Yield the logits after each token."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(list(ids)).encode() + b"\n")
+        self.process.stdin.flush()
+        for start in range(0, len(ids), SCORE_CHUNK):
+            count = min(SCORE_CHUNK, len(ids) - start)
+            data = self._out.read(4 * self.n_vocab * count)
+            yield np.frombuffer(data, np.float32).reshape(count, self.n_vocab)
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.communicate()
+
+
+def tokens_of(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return a text's ids, behind the one that begins a text where the model wants it."""
+    ids = tokenizer.encode(text)
+    return [tokenizer.bos, *ids] if tokenizer.add_bos and tokenizer.bos is not None else ids
+
+
+def measure(
+    reference: Reference,
+    engines: Mapping[str, Engine],
+    peers: Mapping[str, LlamaCpp],
+    texts: Mapping[str, str],
+    tokens: int = TOKENS,
+) -> Iterator[tuple[str, dict[str, Score], dict[str, Figures]]]:
+    """Yield each text's name, the scores of engines and peers, and the figures of its tokens.
+
+    tokens: maximum of a text that are read.
+    """
+    tokenizer = next(iter(engines.values())).tokenizer
+    for text, words in texts.items():
+        ids = tokens_of(tokenizer, words)[:tokens]
+        with ExitStack() as stack:
+            got: dict[str, Rows] = {
+                name: stack.enter_context(closing(engine.session())).scores(ids)
+                for name, engine in engines.items()
+            }
+            got |= {name: peer.rows(ids) for name, peer in peers.items()}
+            found = compare(ids, reference.rows(ids), got)
+        yield text, scores(ids, found), found
+
+
+def summary(name: str, found: Sequence[Score], peer: Sequence[Score]) -> str:
+    """Describe an engine's distance over texts, and its ratio to a peer's, if there is one."""
+    tokens = np.array([one.tokens for one in found])
+    mean = float(tokens @ [one.kl for one in found]) / tokens.sum()
+    top = sum(one.same for one in found) / tokens.sum()
+    line = f"{name:14s} mean KL {mean:.2e}, top-1 {top:.2%} of {tokens.sum():,}"
+    line += f", perplexity {perplexity_change(found):+.3%}"
+    if peer and peer is not found:
+        r = ratio(found, peer)
+        line += f"; ratio by text {r.median:.3f}, of means {r.mean:.3f}"
+        line += f" ({r.low:.3f} to {r.high:.3f})"
+    return line
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=Path)
     parser.add_argument("--texts", type=Path, required=True)
-    parser.add_argument("--kv", nargs="+", default=["bf16", "k16v8", "q8"])
-    parser.add_argument("--tokens", type=int, default=2048, help="of each text (default: 2048)")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="of a text (default: 512)")
+    parser.add_argument("--kv", nargs="+", default=["bf16", "f32"], help="formats of our cache")
+    parser.add_argument("--llama", metavar="PYTHON", help="an interpreter with llama-cpp-python")
+    parser.add_argument("--llama-kv", nargs="+", default=["f16"], help="formats of its cache")
+    parser.add_argument("--record", type=Path, help="add llama.cpp's scores to this file")
+    parser.add_argument("--recorded", type=Path, help="take llama.cpp's scores from this file")
     args = parser.parse_args()
-    texts = cut(args.model, args.texts, args.tokens)
-    expected = reference(args.model, texts)
-    formats = ["f32", *args.kv]
-    engines = {kv: Engine.load(args.model, kv=kv, context=PIECE) for kv in formats}
-    far: dict[str, dict[str, list[float]]] = {kv: {kind: [] for kind in texts} for kv in formats}
-    same = dict.fromkeys(formats, 0)
-    for kind, pieces in texts.items():
-        for ids in pieces:
-            rows = next(expected)
-            for kv, engine in engines.items():
-                got = engine.session().logits_for(ids)
-                far[kv][kind].extend(divergence(rows, got))
-                same[kv] += int((rows.argmax(axis=1) == got.argmax(axis=1)).sum())
-        means = {kv: float(np.mean(far[kv][kind])) for kv in formats}
-        shown = ", ".join(f"{kv} {mean:.2e}" for kv, mean in means.items())
-        print(f"{kind:12s} {len(far['f32'][kind]):6d} tokens  {shown}", flush=True)
-    for kv in formats:
-        every = np.concatenate([far[kv][kind] for kind in texts])
-        ratios = [np.mean(far[kv][kind]) / np.mean(far["f32"][kind]) for kind in texts]
-        print(
-            f"{kv:5s} mean KL {every.mean():.2e}, median {np.median(every):.1e}, max "
-            f"{every.max():.2f}; to f32 by text {np.median(ratios):.2f} ({min(ratios):.2f} to "
-            f"{max(ratios):.2f}); top-1 {same[kv] / len(every):.1%} of {len(every)}"
-        )
+    texts = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in sorted(args.texts.glob("*-*.txt"), key=lambda path: path.stem.split("-")[::-1])
+    }
+    if not texts:
+        sys.exit(f"{args.texts} has no texts named KIND-N.txt; tests/helpers/texts.py writes some")
+    caches = args.llama_kv if args.llama else ()
+    peers = {f"llama.cpp {kv}": LlamaCpp(args.llama, args.model, kv, args.tokens) for kv in caches}
+    engines = {kv: Engine.load(args.model, kv=kv, context=args.tokens) for kv in args.kv}
+    found: dict[str, dict[str, Score]] = {}
+    kl: dict[str, list[float]] = {}
+    reference = Reference(args.model)
+    for text, scored, figures in measure(reference, engines, peers, texts, args.tokens):
+        for name, one in scored.items():
+            found.setdefault(name, {})[text] = one
+            kl.setdefault(name, []).extend(figures[name].kl)
+        shown = ", ".join(f"{name} {one.kl:.2e}" for name, one in scored.items())
+        tokens = next(iter(scored.values())).tokens
+        print(f"{text:12s} {tokens:5d} tokens  {shown}", file=sys.stderr, flush=True)
+        for name, one in peers.items() if args.record else ():
+            write_record(args.record, name, one.version, args.model.stem, found[name])
+    for one in peers.values():
+        one.close()
+    peer = f"llama.cpp {args.llama_kv[0]}"
+    if args.recorded and peer not in found:
+        stored = read_record(args.recorded, peer, args.model.stem)
+        found[peer] = {text: stored[text] for text in texts}
+    for kind in dict.fromkeys(text.rpartition("-")[0] for text in texts):
+        of_kind = {
+            name: [one for text, one in by_text.items() if text.rpartition("-")[0] == kind]
+            for name, by_text in found.items()
+        }
+        for name, some in of_kind.items():
+            print(f"{kind:10s}", summary(name, some, of_kind.get(peer, [])))
+    theirs = list(found.get(peer, {}).values())
+    for name, by_text in found.items():
+        every = theirs if name == peer else list(by_text.values())
+        median = f", median {np.median(kl[name]):.1e}" if name in kl else ""
+        print(summary(name, every, theirs) + median)
 
 
 if __name__ == "__main__":
