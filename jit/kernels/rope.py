@@ -366,9 +366,9 @@ def equalizers(norms: np.ndarray, biases: np.ndarray, pairs: int, adjacent: bool
         float32 [2, kv heads, head_dim]: of queries, and of keys.
     """
     power = norms.astype(np.float64) ** 2 + biases.astype(np.float64) ** 2
-    turned = power[:, : 2 * pairs].reshape(len(power), *((-1, 2) if adjacent else (2, -1)))
+    rotated = power[:, : 2 * pairs].reshape(len(power), *((-1, 2) if adjacent else (2, -1)))
     axis = 2 if adjacent else 1
-    turned[:] = turned.mean(axis=axis, keepdims=True)
+    rotated[:] = rotated.mean(axis=axis, keepdims=True)
     size = np.sqrt(power)
     size = np.maximum(size, 1e-3 * size.max(axis=1, keepdims=True)) + TINY
     factors = to_bf16(size / np.exp(np.log(size).mean(axis=1, keepdims=True)))

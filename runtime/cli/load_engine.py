@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError
 from ..cgroups import require_address_space
-from ..config import KV_FORMATS
 from .option_groups import OptionGroup, Section, option
 from .output import Output, read_answer
 from .progress_bars import Bars
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ..remote import RemoteEngine
 
 MODEL = "a GGUF file, a pulled alias or ORG/NAME[:QUANT], nano, or synthetic:…"
+KV = ("bf16", "k16v8", "q8", "f32")  # as config.py has them, which no help imports
 JUMP = "jump_forward"
 AUTO = ("auto", "auto")
 """Default source and number of drafted tokens."""
@@ -78,6 +78,14 @@ def setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+class OnOff(argparse.BooleanOptionalAction):
+    """A flag ``--name`` or ``--no-name``, which the usage writes as one."""
+
+    def format_usage(self) -> str:
+        """Write both forms in a few columns."""
+        return f"--[no-]{self.option_strings[0].removeprefix('--')}"
+
+
 class EngineOptions(OptionGroup):
     """Options of the model and its engine."""
 
@@ -87,11 +95,11 @@ class EngineOptions(OptionGroup):
     """number of threads (default: as many as are fastest, up to the physical cores)"""
     target: str | None = option("T")
     """CPU target, e.g. avx2 (default: the best one)"""
-    kv: str | None = option(choices=KV_FORMATS)
+    kv: str | None = option(choices=KV)
     """KV cache format (default: bf16)"""
     kv_memory: int | None = option("SIZE", type=nbytes)
     """memory for all KV caches, e.g. 4GB (default: three quarters of free memory)"""
-    cache_packed_weights: bool | None = option(action=argparse.BooleanOptionalAction)
+    cache_packed_weights: bool | None = option(action=OnOff)
     """keep the packed weights on disk and map them on later runs (default: where disk and file
     system suit)"""
     tune: list[tuple[str, str]] | None = option("KEY=VALUE", action="append", type=setting)

@@ -10,12 +10,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from helpers.notices import without_notices
 
 from triplepoint import errors
-from triplepoint.runtime.cli import bench, doctor, main, make, models, plan
+from triplepoint.jit.kernels.kvcache import KVFormat
+from triplepoint.runtime import config
+from triplepoint.runtime.cli import bench, doctor, load_engine, main, make, models, plan
 from triplepoint.runtime.cli.arguments import VERBS, build_parser, numbers
 from triplepoint.runtime.cli.exit_codes import Exit, as_flags, explain
 from triplepoint.runtime.cli.output import Output, log_shown
@@ -497,3 +500,10 @@ def test_a_named_trace_that_cannot_be_written_is_said_first(
     assert done.returncode == 3
     error = f"triplepoint: error: cannot write {file}/t.jsonl: there is no folder {file}\n"
     assert done.stderr == error
+
+
+def test_cache_formats_are_the_kernels() -> None:
+    """Options and the configuration know the formats that there are, the usual one first."""
+    assert load_engine.KV == config.KV_FORMATS
+    assert sorted(config.KV_FORMATS) == sorted(get_args(KVFormat))
+    assert config.KV_FORMATS[0] == config.KEYS["kv"][0]
