@@ -61,15 +61,15 @@ def test_the_texts_are_of_twelve_kinds(scores: Scores) -> None:
 def test_as_near_as_llama_cpp(scores: Scores) -> None:
     """By text and in all, our divergence is llama.cpp's but for what a sum's order makes of it."""
     found = ratio(scores["default"], scores[PEER])
-    assert found.median <= 1.1
-    assert found.mean <= 1.25
+    assert found.median <= 1.08
+    assert found.mean <= 1.12
 
 
 def test_the_default_cache_costs_no_accuracy(scores: Scores) -> None:
     """Logits with the default cache are as close to the reference as with a float32 cache."""
     assert ratio(scores["default"], scores["f32"]).mean < 1.1
     pairs = zip(scores["default"], scores["f32"], strict=True)
-    assert max(default.kl / exact.kl for default, exact in pairs) < 2.0
+    assert max(default.kl / exact.kl for default, exact in pairs) < 1.5
 
 
 def test_bytes_in_the_cache_cost_little(scores: Scores) -> None:
@@ -79,7 +79,9 @@ def test_bytes_in_the_cache_cost_little(scores: Scores) -> None:
 
 
 def test_top_tokens_and_perplexity_are_the_references(scores: Scores) -> None:
-    """As many top tokens agree as llama.cpp's do; the perplexity is within 0.5 %."""
-    ours, theirs = (sum(one.same for one in scores[name]) for name in ("default", PEER))
-    assert ours >= 0.995 * theirs
+    """As few top tokens differ as llama.cpp's do, but for chance; perplexity is within 0.5 %."""
+    ours, theirs = (
+        sum(one.tokens - one.same for one in scores[name]) for name in ("default", PEER)
+    )
+    assert ours <= theirs + 4 * theirs**0.5
     assert abs(perplexity_change(scores["default"])) < 0.005
