@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ...bench.types import CHUNK, TypeResult, compare_types
+from ...bench.weight_types import CHUNK, TypeResult, compare_types
 from ...quantize.mixes import mix_of
 from ..load_engine import load_engine
 from ..output import Output

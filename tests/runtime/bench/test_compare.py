@@ -14,7 +14,7 @@ import pytest
 
 import triplepoint as package
 from triplepoint.errors import EngineError
-from triplepoint.runtime.bench.compare import Baseline, Pair, PairedBenchmark
+from triplepoint.runtime.bench.compare import SCRIPT, Baseline, Pair, PairedBenchmark
 from triplepoint.runtime.bench.runner import Result
 from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.physics.timed_passes import Case
@@ -194,6 +194,11 @@ def test_a_peer_that_breaks_the_protocol(script: str, message: str, tmp_path: Pa
         peer.load(tmp_path, context=64, threads=1)
 
     assert message in str(caught.value)
+
+
+def test_no_module_beside_the_worker_hides_one_of_pythons() -> None:
+    """It runs as a script, so what its folder has is imported first."""
+    assert not {path.stem for path in SCRIPT.parent.glob("*.py")} & sys.stdlib_module_names
 
 
 # --- a contest

@@ -1,4 +1,4 @@
-"""One model in several types."""
+"""One model in several types of weights."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from triplepoint.errors import SettingError
-from triplepoint.runtime.bench import types
-from triplepoint.runtime.bench.types import TypeResult, compare_types
+from triplepoint.runtime.bench import weight_types
+from triplepoint.runtime.bench.weight_types import TypeResult, compare_types
 from triplepoint.runtime.engine.engine import Engine
 
 
 def loaded(path: Path) -> Engine:
-    return Engine.load(path, threads=1, context=types.CHUNK)
+    return Engine.load(path, threads=1, context=weight_types.CHUNK)
 
 
 @pytest.fixture(scope="module")
 def base() -> Iterator[Engine]:
-    with Engine.load("nano", threads=1, context=types.CHUNK) as engine:
+    with Engine.load("nano", threads=1, context=weight_types.CHUNK) as engine:
         yield engine
 
 
@@ -53,6 +53,6 @@ def test_smaller_types_are_farther(base: Engine, tmp_path: Path) -> None:
 
 def test_too_little_memory(base: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Types that would not fit memory together are refused before one is loaded."""
-    monkeypatch.setattr(types, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(weight_types, "available_bytes", lambda: 1000)
     with pytest.raises(SettingError, match=r"1 types need about .* GB .* name fewer"):
         list(compare_types(base, ["Q8_0"], tmp_path, loaded, tokens=1, repeat=1))
