@@ -227,7 +227,8 @@ class GraphBuilder(GemmBuilder):
                 left = left - means
                 bias, sizes["centered"] = np.append(bias, means), cos.shape[1]
                 self._changed.add(self.layer_index)
-            if equalized := key_norms is not None and rule.table is not None:
+            if key_norms is not None and rule.table is not None:
+                equalized = True
                 both = rope.equalizers(
                     key_norms.reshape(left.shape), left, cos.shape[1], rule.adjacent
                 )

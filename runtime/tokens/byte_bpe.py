@@ -95,7 +95,8 @@ def merge_model(tokens: dict[str, int], merges: Sequence[str], **options: Any) -
     """
     from tokenizers.models import BPE
 
-    pairs = [merge.partition(" ")[::2] for merge in merges]
+    cut = (merge.partition(" ") for merge in merges)
+    pairs = [(first, second) for first, _, second in cut]
     try:
         return BPE(tokens, pairs, **options)
     except Exception:  # the library raises nothing narrower: a merge names a missing token

@@ -48,14 +48,15 @@ def test_needles(model: Path, tokens: int, least: int) -> None:
     if model.stem != "qwen2.5-coder-0.5b":
         pytest.skip("the model's context is too short, or it is too small to answer")
     found = {}
-    with Engine.load(model, context=tokens + 2_000) as engine, closing(engine.session()) as session:
+    with Engine.load(model, context=tokens + 2_000) as engine:
         document = haystack(engine, tokens)
         chat = Chat(engine.tokenizer)
         for depth, (who, code) in NEEDLES.items():
             question = f"What is the access code of Professor {who}? Reply with the code only."
             messages = [Message("user", f"{document}\n\n{question}")]
             ids = [i for _, part in chat.encode(chat.open(messages), first=True) for i in part]
-            session.prefill(ids)
-            answer = engine.tokenizer.decode(list(session.decode(max_tokens=12)))
+            with closing(engine.session()) as session:
+                session.prefill(ids)
+                answer = engine.tokenizer.decode(list(session.decode(max_tokens=12)))
             found[depth] = (code in answer, answer)
     assert sum(right for right, _ in found.values()) >= least, found
