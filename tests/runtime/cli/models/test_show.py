@@ -187,7 +187,8 @@ def test_what_is_printed(
     for fact in (
         "tool calls in the format qwen3-coder",
         "30 × gated delta rule, with experts; per sequence: state 62.9 MB, convolution 2.9 MB",
-        "10 × full attention, with experts; per token: bf16 20.5 kB, q8 10.6 kB, f32 41.0 kB",
+        "10 × full attention, with experts; per token: bf16 20.5 kB, k16v8 15.4 kB, q8 10.6 kB, "
+        "f32 41.0 kB",
         "experts 8 of 256 per token, and 1 that every token takes",
         "a pass of 1 token 2.66 GB of weights (8 experts of a layer) and 132 MB of states",
         "this machine has not been measured yet; `triplepoint models` measures it",
