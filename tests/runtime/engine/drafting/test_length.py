@@ -30,6 +30,8 @@ def _length_policy(
 ) -> DraftLengthPolicy:
     """A pace on a machine on which passes take so much longer by their number of tokens."""
     engine.core.drafting.latency = PassLatency()
+    # Of a machine that memory bounds, whatever the one is that runs this.
+    engine.core.drafting.latency.set_limits([step_s * (1 + 0.01 * n) for n in range(MOST_ROWS)])
     for _ in range(10):
         engine.core.drafting.latency.step(step_s)
     for tokens, ratio in ratios.items():
