@@ -89,15 +89,15 @@ def default_model(environ: Mapping[str, str] = os.environ) -> Setting:
 
 
 def keeps_packed_weights(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether packed weights are kept on disk where nobody says otherwise.
+    """Return whether packed weights are kept on disk unless a caller decides it.
 
     Raises:
         SettingError: the environment or the settings file says neither yes nor no.
     """
-    if (said := environ.get(PACKED, "on")) not in ("on", "off"):
-        raise SettingError(f"{PACKED} must be on or off, not {said!r}")
+    if (switch := environ.get(PACKED, "on")) not in ("on", "off"):
+        raise SettingError(f"{PACKED} must be on or off, not {switch!r}")
     found = read_settings().get("cache_packed_weights")
-    return said == "on" and (found is None or found.value)
+    return switch == "on" and (found is None or found.value)
 
 
 def read_settings() -> dict[str, Setting]:

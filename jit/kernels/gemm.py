@@ -60,8 +60,11 @@ FEW_UNPACK_FROM = {
     "q4_0": 48, "q4_1": 20, "q5_0": 6, "q5_1": 6, "q8_0": 17, "iq4_nl": 9, "mxfp4": 7, "nvfp4": 16,
 }  # fmt: skip
 # Intel's, Q4_0 too: 252 take 0.75 to 0.94 (Emerald Rapids), 13 up to 1.25; with a fifth bit 36 take
-# 0.92 to 0.95 (Ice Lake), 20 take 1.04.
-UNPACK_FROM_VNNI = {"q5_0": 30, "q5_1": 30}
+# 0.92 to 0.95 (Ice Lake), 20 take 1.04 to 1.05.
+VNNI_UNPACK_FROM = {
+    **{name: 48 for name, form in FORMATS.items() if form.family == "blocks" and name != "q8_0"},
+    "q5_0": 30, "q5_1": 30,
+}  # fmt: skip
 FEW = 48  # tokens below which tiles are those of `few_tile_tokens`
 
 
@@ -75,7 +78,7 @@ def unpack_from(fmt: str, target: CpuTarget) -> int:
         return UNPACK_FROM[fmt]
     if target.dot == "portable" and fmt in TABLES:
         return 2  # no instruction looks a byte up: that is most of the time
-    return UNPACK_FROM_VNNI.get(fmt, FEW) if target.vnni_alone and fmt != "q8_0" else 0
+    return VNNI_UNPACK_FROM.get(fmt, 0) if target.vnni_alone else 0
 
 
 def scratch_bytes(fmt: str, depth: int, target: CpuTarget) -> int:

@@ -1,7 +1,7 @@
 """How far an engine's logits of texts are from a reference's, and from another engine's.
 
 KL(p || q) = sum of p (log p - log q) over the vocabulary, in nats, of the reference's p: for each
-token of a text, with all that stands before it given.
+token of a text, each given the tokens before it.
 """
 
 from __future__ import annotations

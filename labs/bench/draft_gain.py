@@ -6,7 +6,7 @@ Decodes greedily in three ways, in turns, with the same text: without drafts and
 forced tokens, and with drafts too. The texts: the harness's questions and tasks, as the agent is
 shipped; files of the trees that are written anew with a change; and answers to questions, which
 repeat nothing. Time is that of decodes alone. FILE has a row for each text and way: a second call
-goes on where the file ends, and none begins a text after S seconds.
+starts after its last text, and no text starts after S seconds.
 """
 
 from __future__ import annotations

@@ -217,9 +217,13 @@ class GraphBuilder(GemmBuilder):
         }  # fmt: skip
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
+        form: dict[str, Any] = {
+            "rotated": 0 if rule.table is None else 2 * cos.shape[1],
+            "adjacent": rule.adjacent,
+            "bias": biases is not None,
+        }
         bias = cos if biases is None else biases
         assert rule.source not in self._changed, "whose keys lack a bias that is not known here"
-        equalized = False
         if biases is not None and norms is None and rule.source is None:
             left = biases.reshape(-1, h.head_dim)[h.heads :][: h.kv_heads]
             means = self._means(left, rule)
@@ -228,23 +232,15 @@ class GraphBuilder(GemmBuilder):
                 bias, sizes["centered"] = np.append(bias, means), cos.shape[1]
                 self._changed.add(self.layer_index)
             if key_norms is not None and rule.table is not None:
-                equalized = True
                 both = rope.equalizers(
                     key_norms.reshape(left.shape), left, cos.shape[1], rule.adjacent
                 )
-                bias = np.append(bias, both)
+                bias, form["equalized"] = np.append(bias, both), True
                 self._changed.add(self.layer_index)
         width = h.head_dim + 2 * sizes.get("centered", 0)
         rotated = self.buffers.get("rotated", self.max_tokens, h.heads * width)
         cache = [BASE, *kv.offsets(self.layer_index if rule.source is None else rule.source)]
         keys, values = k or q, v or q
-        form: dict[str, Any] = {
-            "rotated": 0 if rule.table is None else 2 * cos.shape[1],
-            "adjacent": rule.adjacent,
-            "bias": biases is not None,
-        }
-        if equalized:
-            form["equalized"] = True
         if gated:
             form["gated"] = True
         if rule.norm_values:

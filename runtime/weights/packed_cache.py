@@ -296,7 +296,7 @@ def _make_room(
 
 
 def write_alone(folder: Path, path: Path, nbytes: int, write: Callable[[], None]) -> None:
-    """Call `write` for a copy that nobody asked for, unless another process writes one.
+    """Call `write` for a copy kept by default, unless another process writes one.
 
     Copies go first that were unused longest, down to MAX_BYTES. None is written if the disk would
     be too full, or its file system does not keep it in memory on large pages.
