@@ -20,7 +20,7 @@ from .costs import ModelCost
 from .latency_model import Efficiency, LatencyEstimate, Passes, estimate
 from .machine import MachineProfile, load_fields, profile_folder, save_fields
 
-VERSION = 7
+VERSION = 8
 BUSY = 0.85  # of the best int8 peak: below it someone else was at work
 
 
