@@ -34,6 +34,9 @@ where another engine ran it and it was timed from outside."""
 CONTENDED = 0.1
 """Share of a time without a core above which other work on the machine disturbed it."""
 
+SLOW = 1.25
+"""Measured over calibrated seconds from which a phase was slow."""
+
 REGIMES: dict[tuple[PhaseName, Bound], str] = {
     ("prefill", "compute"): "streaming prefill",
     ("prefill", "dispatch"): "dispatch-bound prefill",
@@ -199,6 +202,8 @@ class PhaseEvent(Event):
     """Level that the weights and the KV cache came from: ``L1``, ``L2``, ``L3`` or ``DRAM``."""
     experts: float | None = None
     """Distinct experts that a layer touched in a pass, on average; None in a dense model."""
+    predicted_experts: float | None = None
+    """The same as the cost model expected it."""
     experts_by_layer: Own[list[float]] = field(default_factory=list)
     """The same for each layer; empty in a dense model."""
     token_ids: list[int] = field(default_factory=list)
@@ -244,11 +249,17 @@ class PhaseEvent(Event):
     """``calibration``, ``quick calibration``, or ``roofline``: the limits alone."""
     predicted_wall_s: float = 0.0
     """Seconds that the phase was expected to take; by a roofline at least."""
+    predicted_factor: float = 1.0
+    """Factor in these seconds, from the phases before it."""
     bound_shares: Own[dict[str, float]] = field(default_factory=dict)
     """Share of the time that follows each bound, at most 1 together; the largest is `observed`."""
     run_delay_share: float | None = None
     """Share of the time that one of its threads (the one with the most) was ready to run and had no
     core, 0 to 1; None: not known."""
+    others_share: float | None = None
+    """Share of its cores' time that other processes took, 0 to 1; None: not known, or too short."""
+    stolen_share: float | None = None
+    """The same of what the host of a virtual machine took."""
     joules: float | None = None
     """Energy of all CPU packages during the phase, other processes' included; None: not known."""
     layers: Own[list[LayerRecord]] = field(default_factory=list)
@@ -282,13 +293,45 @@ class PhaseEvent(Event):
 
     @property
     def contended(self) -> bool:
-        """Whether the machine gave no core for more than a tenth of the time."""
-        return (self.run_delay_share or 0.0) > CONTENDED
+        """Whether other work took a core for a tenth of the time, or took that and made it slow."""
+        waited = max(self.run_delay_share or 0.0, self.stolen_share or 0.0)
+        return waited > CONTENDED or (self.slow and (self.others_share or 0.0) > CONTENDED)
+
+    @property
+    def slow(self) -> bool:
+        """Whether it took much longer than a calibration predicted, before its `predicted_factor`.
+
+        Not so if contended: then the machine was busy. Else memory or the clock were slow.
+        """
+        calibrated = self.predicted_wall_s * ("calibration" in self.predicted_by)
+        alone = self.shared is None  # or it waited for others' rows
+        return alone and 0.0 < SLOW * calibrated < self.wall_s * self.predicted_factor
 
     @property
     def label(self) -> str:
         """The regime for people, with `contended` beside it where the phase was."""
         return f"{self.regime} (contended)" if self.contended else self.regime
+
+    @property
+    def delay(self) -> str:
+        """Why it was contended or slow, as a line; empty if it was neither."""
+        if not (self.contended or self.slow):
+            return ""
+        taken = {"other processes": self.others_share, "the host": self.stolen_share}
+        told = [
+            f"{who} took {share:.0%} of the CPU"
+            for who, share in taken.items()
+            if share is not None and share > 0.01
+        ]
+        if (waited := self.run_delay_share or 0.0) > CONTENDED:
+            told.append(f"a thread had no core for {waited:.0%} of the time")
+        if not self.contended:
+            known = self.others_share is not None
+            told.append("no other work did it: slow memory or clock" if known else "cause unknown")
+        if self.slow:
+            times = self.wall_s * self.predicted_factor / self.predicted_wall_s
+            told.insert(0, f"{times:.1f} × the calibrated time")
+        return ", ".join(told)
 
     @property
     def predicted_regime(self) -> str:

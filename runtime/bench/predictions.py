@@ -40,6 +40,8 @@ class Checked:
     dram_gbps: float = 0.0
     int8_gops: float = 0.0
     """DRAM bandwidth and int8 peak probed just before."""
+    told: tuple[float, ...] = ()
+    """Relative error of the engine's own prediction of each repeat, from the phases before it."""
 
     @property
     def error(self) -> float:
@@ -84,6 +86,7 @@ def check(
             seen.bound,
             before.read_gbps["DRAM"],
             before.int8_gops,
+            tuple(s.told - 1 for s in samples),
         )
 
 

@@ -39,6 +39,8 @@ class Sample:
     """The machine's limits, measured before and after it."""
     before: MachineProfile | None = None
     """The machine's limits, measured before it alone."""
+    told: float = 0.0
+    """Seconds that the engine predicted over those that it took."""
 
     @property
     def kernel_s(self) -> float:
@@ -98,9 +100,7 @@ def _one_pass(s: Sample, chunk: int) -> Sample:
     """Return the mean pass of a prefill without a cache, which may be several chunks."""
     count = -(-s.tokens // chunk)
     parts = {name: part / count for name, part in s.parts.items()}
-    return dataclasses.replace(
-        s, tokens=s.tokens // count, parts=parts, wall_s=s.wall_s / count
-    )
+    return dataclasses.replace(s, tokens=s.tokens // count, parts=parts, wall_s=s.wall_s / count)
 
 
 def _products_share(

@@ -12,7 +12,8 @@ multiplying overlap only in part, and between kernels there are barriers. With t
     dispatch   barriers * cost of one + share of the time in kernels that threads wait for others
 
 where norm(a, b) = (a^p + b^p)^(1/p) is nearly the larger of the two: products ask for the next
-weights while they multiply (p = 6). Attention unpacks what it reads before it multiplies. The figures are measured in `calibration.py`.
+weights while they multiply (p = 6). Attention unpacks what it reads before it multiplies. The
+figures are measured in `calibration.py`.
 """
 
 from __future__ import annotations

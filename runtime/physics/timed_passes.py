@@ -57,6 +57,8 @@ class Timing:
     for one pass."""
     experts: float | None = None
     """Mean number of experts that a layer used; None without experts."""
+    predicted_s: float = 0.0
+    """Seconds that the engine predicted of these passes, from those before them, too."""
 
 
 class PassTimer(Protocol):
