@@ -267,7 +267,7 @@ class PhaseEvent(Event):
     server_timings: dict[str, Any] = field(default_factory=dict)
     """What another server says of its own times, of `source` ``remote``."""
 
-    COMPUTED: ClassVar = ("tokens_per_s", "regime", "predicted_regime", "contended")
+    COMPUTED: ClassVar = ("tokens_per_s", "regime", "predicted_regime", "contended", "delay")
     """Lines hold them for other programs; here they are computed again."""
 
     @property
@@ -313,25 +313,27 @@ class PhaseEvent(Event):
         return f"{self.regime} (contended)" if self.contended else self.regime
 
     @property
+    def taken(self) -> str:
+        """Who else took the CPU, and how much of it; empty if nobody did, or it is not known."""
+        shares = {"other processes": self.others_share, "the host": self.stolen_share}
+        return ", ".join(
+            f"{who} took {share:.0%} of the CPU"
+            for who, share in shares.items()
+            if share is not None and share > CONTENDED / 10
+        )
+
+    @property
     def delay(self) -> str:
         """Why it was contended or slow, as a line; empty if it was neither."""
-        if not (self.contended or self.slow):
-            return ""
-        taken = {"other processes": self.others_share, "the host": self.stolen_share}
-        told = [
-            f"{who} took {share:.0%} of the CPU"
-            for who, share in taken.items()
-            if share is not None and share > 0.01
-        ]
-        if (waited := self.run_delay_share or 0.0) > CONTENDED:
-            told.append(f"a thread had no core for {waited:.0%} of the time")
-        if not self.contended:
-            known = self.others_share is not None
-            told.append("no other work did it: slow memory or clock" if known else "cause unknown")
+        told = [self.taken] if self.taken else []
         if self.slow:
             times = self.wall_s * self.predicted_factor / self.predicted_wall_s
             told.insert(0, f"{times:.1f} × the calibrated time")
-        return ", ".join(told)
+        if self.contended and not self.taken:
+            told.append(f"a thread had no core for {self.run_delay_share or 0.0:.0%} of the time")
+        elif self.slow and not self.contended and self.others_share is not None:
+            told.append("other work does not explain it: slow memory or clock")
+        return ", ".join(told) if self.contended or self.slow else ""
 
     @property
     def predicted_regime(self) -> str:

@@ -30,7 +30,7 @@ _COLUMNS: Sequence[Column[Checked]] = (
     Column("t/s", 9, lambda point: rate(point.tokens / point.seconds)),
     Column("error", 7, lambda point: f"{point.error:+.0%}"),
     Column("kept", 7, lambda point: f"{point.error_kept:+.0%}"),
-    Column("told", 7, lambda point: f"{median(point.told):+.0%}"),
+    Column("in trace", 8, lambda point: f"{median(point.phase_errors):+.0%}"),
     Column("DRAM", 5, lambda point: f"{point.dram_gbps:.0f}"),
     Column("int8", 6, lambda point: f"{point.int8_gops:,.0f}"),
     Column("expected", 8, lambda point: point.expected.seen.bound, is_text=True),
@@ -85,7 +85,7 @@ def _values(point: Checked) -> tuple[dict[str, Any], dict[str, Any]]:
         "measured_s": point.seconds,
         "error": point.error,
         "error_kept": point.error_kept,
-        "told": point.told,
+        "phase_errors": point.phase_errors,
         "dram_gbps": point.dram_gbps,
         "int8_gops": point.int8_gops,
         "expected_bound": point.expected.seen.bound,
@@ -102,7 +102,7 @@ def _notes(
     texts = {
         "with the limits measured just before": [point.error for point in found],
         "with the limits of the calibration": [point.error_kept for point in found],
-        "of each phase, as its trace tells": [error for point in found for error in point.told],
+        "of each phase in its trace": [error for point in found for error in point.phase_errors],
     }
     for name, signed in texts.items():
         errors = sorted(map(abs, signed))

@@ -40,7 +40,7 @@ class Checked:
     dram_gbps: float = 0.0
     int8_gops: float = 0.0
     """DRAM bandwidth and int8 peak probed just before."""
-    told: tuple[float, ...] = ()
+    phase_errors: tuple[float, ...] = ()
     """Relative error of the engine's own prediction of each repeat, from the phases before it."""
 
     @property
@@ -86,7 +86,7 @@ def check(
             seen.bound,
             before.read_gbps["DRAM"],
             before.int8_gops,
-            tuple(s.told - 1 for s in samples),
+            tuple(s.forecast - 1 for s in samples),
         )
 
 

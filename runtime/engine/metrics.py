@@ -221,7 +221,6 @@ class PhaseMetrics:
         # The wait for shared passes says nothing of its own: those were observed one by one.
         alone_s = 0.0 if self._shared else wall
         event.tuning = loaded.tuning.phase(phase == "decode", computed, start, passes, alone_s)
-        event.tuning += [event.delay] if event.delay else []
         if known is not None and passes and not self._shared:
             loaded.drift.learn(event, loaded.cost)
         if sequence.profile:

@@ -79,8 +79,10 @@ class Sampler:
         start = case.start + (case.generate - 1) // 2 if case.generate else case.start
         tokens = 1 if case.generate else case.prompt
         wall_s = found.seconds / (case.generate or 1)
-        told = found.predicted_s / found.seconds
-        return Sample(tokens, start, dict(found.parts), wall_s, self.limits.samples[-1], told=told)
+        forecast = found.predicted_s / found.seconds
+        return Sample(
+            tokens, start, dict(found.parts), wall_s, self.limits.samples[-1], forecast=forecast
+        )
 
 
 def case(tokens: int, start: int) -> Case:

@@ -39,7 +39,7 @@ class Sample:
     """The machine's limits, measured before and after it."""
     before: MachineProfile | None = None
     """The machine's limits, measured before it alone."""
-    told: float = 0.0
+    forecast: float = 0.0
     """Seconds that the engine predicted over those that it took."""
 
     @property

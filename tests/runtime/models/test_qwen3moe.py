@@ -166,6 +166,9 @@ def test_the_trace_counts_experts(model: MakeModel) -> None:
     for phase in (two, many):
         assert len(phase.experts_by_layer) == tiny.LAYERS
         assert np.mean(phase.experts_by_layer) == pytest.approx(phase.experts, abs=0.01)
+    # Without a calibration each token is expected to choose by itself.
+    assert two.predicted_experts == pytest.approx(cost.expected_experts(2) / tiny.LAYERS, abs=0.01)
+    assert one.predicted_experts == tiny.USED
     # The same pass with as many experts as it says.
     read = two.experts * tiny.LAYERS
     assert two.bytes == pytest.approx(pass_cost(cost, 2, 0, 1, 0, 1, read).bytes, rel=0.01)
