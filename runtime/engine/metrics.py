@@ -254,13 +254,12 @@ class PhaseMetrics:
         if loaded.calibration is None:
             return least.bound, least.limit_s, 1.0
         known = loaded.drift.calibration(loaded.calibration)
-        factor = loaded.drift.factor
         if phase == "prefill":
-            expected = known.estimate(loaded.cost, max(1, rows), start)
-            return expected.seen.bound, expected.seconds, factor
-        # Time grows with the cache in a straight line: the middle pass is their mean.
-        expected = known.estimate(loaded.cost, 1, start + passes // 2)
-        return expected.seen.bound, passes * expected.seconds, factor
+            count, expected = 1, known.estimate(loaded.cost, max(1, rows), start)
+        else:  # Time grows with the cache in a straight line: the middle pass is their mean.
+            count, expected = passes, known.estimate(loaded.cost, 1, start + passes // 2)
+        bound = expected.seen.bound
+        return bound, count * expected.seconds, loaded.drift.factor(bound)
 
     def _expected_experts(self, rows: int) -> float | None:
         """Return the distinct experts of a layer that are expected of a pass; None: dense."""
