@@ -257,9 +257,8 @@ class PhaseEvent(Event):
     """Share of the time that one of its threads (the one with the most) was ready to run and had no
     core, 0 to 1; None: not known."""
     others_share: float | None = None
-    """Share of its cores' time that other processes took, 0 to 1; None: not known, or too short."""
-    stolen_share: float | None = None
-    """The same of what the host of a virtual machine took."""
+    """Share of its cores' time that other processes took, or the host of a virtual machine, 0 to 1;
+    None: not known, or too short."""
     joules: float | None = None
     """Energy of all CPU packages during the phase, other processes' included; None: not known."""
     layers: Own[list[LayerRecord]] = field(default_factory=list)
@@ -267,7 +266,7 @@ class PhaseEvent(Event):
     server_timings: dict[str, Any] = field(default_factory=dict)
     """What another server says of its own times, of `source` ``remote``."""
 
-    COMPUTED: ClassVar = ("tokens_per_s", "regime", "predicted_regime", "contended", "delay")
+    COMPUTED: ClassVar = ("tokens_per_s", "regime", "predicted_regime", "contended")
     """Lines hold them for other programs; here they are computed again."""
 
     @property
@@ -293,16 +292,13 @@ class PhaseEvent(Event):
 
     @property
     def contended(self) -> bool:
-        """Whether other work took a core for a tenth of the time, or took that and made it slow."""
-        waited = max(self.run_delay_share or 0.0, self.stolen_share or 0.0)
-        return waited > CONTENDED or (self.slow and (self.others_share or 0.0) > CONTENDED)
+        """Whether a thread lacked a core for a tenth of it, or others took that and it was slow."""
+        others = (self.others_share or 0.0) * self.slow
+        return max(self.run_delay_share or 0.0, others) > CONTENDED
 
     @property
     def slow(self) -> bool:
-        """Whether it took much longer than a calibration predicted, before its `predicted_factor`.
-
-        Not so if contended: then the machine was busy. Else memory or the clock were slow.
-        """
+        """Whether it took much longer than was calibrated."""
         calibrated = self.predicted_wall_s * ("calibration" in self.predicted_by)
         alone = self.shared is None  # or it waited for others' rows
         return alone and 0.0 < SLOW * calibrated < self.wall_s * self.predicted_factor
@@ -314,26 +310,9 @@ class PhaseEvent(Event):
 
     @property
     def taken(self) -> str:
-        """Who else took the CPU, and how much of it; empty if nobody did, or it is not known."""
-        shares = {"other processes": self.others_share, "the host": self.stolen_share}
-        return ", ".join(
-            f"{who} took {share:.0%} of the CPU"
-            for who, share in shares.items()
-            if share is not None and share > CONTENDED / 10
-        )
-
-    @property
-    def delay(self) -> str:
-        """Why it was contended or slow, as a line; empty if it was neither."""
-        told = [self.taken] if self.taken else []
-        if self.slow:
-            times = self.wall_s * self.predicted_factor / self.predicted_wall_s
-            told.insert(0, f"{times:.1f} × the calibrated time")
-        if self.contended and not self.taken:
-            told.append(f"a thread had no core for {self.run_delay_share or 0.0:.0%} of the time")
-        elif self.slow and not self.contended and self.others_share is not None:
-            told.append("other work does not explain it: slow memory or clock")
-        return ", ".join(told) if self.contended or self.slow else ""
+        """How much of the CPU others took; empty if little, or if it is not known."""
+        share = self.others_share or 0.0
+        return f"other processes took {share:.0%} of the CPU" if share > CONTENDED / 2 else ""
 
     @property
     def predicted_regime(self) -> str:

@@ -14,7 +14,6 @@ from triplepoint.runtime.cli.option_groups import OptionGroup, argument
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import BUSY, Column, rate, show_each
 from triplepoint.runtime.engine.passes.shared_pass import GOAL
-from triplepoint.runtime.physics.other_work import OtherShares, OtherWork
 
 from .command import DEPTHS, fitting, run_command
 
@@ -67,11 +66,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
         fitted = calibrated(EngineTimer(engine), recalibrate=True)
         if busy(fitted, engine.machine):
             output.note(BUSY)
-        other = OtherWork()
         results = predictions.check(engine, fitted, points, args.repetitions)
         found = show_each(output, form, _COLUMNS, results, _values)
     if form == "md":
-        _notes(output, fitted, found, other.shares())
+        _notes(output, fitted, found)
     return 0
 
 
@@ -94,9 +92,7 @@ def _values(point: Checked) -> tuple[dict[str, Any], dict[str, Any]]:
     return fields, {"expected": asdict(point.expected)}
 
 
-def _notes(
-    output: Output, fitted: Calibration, found: Sequence[Checked], other: OtherShares | None
-) -> None:
+def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> None:
     """Note all errors together, and the inputs of the predictions."""
     output.line()
     texts = {
@@ -111,11 +107,6 @@ def _notes(
         output.line(
             f"error {name}: median {median(errors):.1%}, 90th percentile {ninth:.1%}, "
             f"most {errors[-1]:.1%}; {within} of {len(errors)} within {GOAL:.0%}"
-        )
-    if other is not None:
-        output.line(
-            f"meanwhile other processes took {other.others:.1%} of the CPU, the host of this "
-            f"virtual machine {other.stolen:.1%}"
         )
     same = sum(point.expected.seen.bound == point.bound for point in found)
     output.line(f"bound as expected at {same} of {len(found)} points")

@@ -178,7 +178,6 @@ class PhaseMetrics:
             alone = max(0, passes - len(self._shared)) / max(1, passes)
             seconds = alone * seconds + sum(shared.expected_s for _, shared in self._shared)
             factor = 1.0
-        other = self._other.shares() if passes and self._other else None
         event = PhaseEvent(
             phase=phase,  # pyright: ignore[reportArgumentType]
             purpose=purpose,
@@ -206,15 +205,14 @@ class PhaseMetrics:
             plan=plan,
             memory_level=prediction.level,
             experts=self._experts(cost, passes),
-            predicted_experts=self._expected_experts(rows if passes else 0),
+            predicted_experts=self._expected_experts(rows) if passes else None,
             experts_by_layer=self._experts_by_layer(passes),
             token_ids=ids,
             passes=passes,
             predicted_s=prediction.as_dict(),
             bound_shares={str(name): share for name, share in shares.items()},
             run_delay_share=self._run_delay.share(wall) if passes and self._run_delay else None,
-            others_share=round(other.others, 3) if other else None,
-            stolen_share=round(other.stolen, 3) if other else None,
+            others_share=self._other.share() if passes and self._other else None,
             joules=self._energy.joules() if passes and self._energy else None,
         )
         sequence.recomputed = sequence.recalled = 0
@@ -264,12 +262,11 @@ class PhaseMetrics:
     def _expected_experts(self, rows: int) -> float | None:
         """Return the distinct experts of a layer that are expected of a pass; None: dense."""
         model, known = self._loaded.cost, self._loaded.calibration
-        if not model.experts or not rows:
+        if not model.experts:
             return None
         if known is not None:
             spread = self._loaded.drift.calibration(known).expert_diversity
-            model = replace(model, expert_diversity=spread)
-            rows = min(rows, known.passes.chunk)
+            model, rows = replace(model, expert_diversity=spread), min(rows, known.passes.chunk)
         return round(model.expected_experts(rows) / model.sparse_layers, 2)
 
     def _judge_layers(self, event: PhaseEvent, total: PassCost, tokens: int, start: int) -> None:

@@ -174,14 +174,7 @@ def calibrate(
         taken[point] = sampler.take(point, repeat, TRIES if repeat > QUICK_REPEATS else 1)
     machines = [samples[0].machine for samples in taken.values()]
     best = together(machines)
-    # The fastest passes ran at the full clock, also where a probe beside them did not.
-    found = [
-        [
-            dataclasses.replace(s, machine=dataclasses.replace(best, read_gbps=s.machine.read_gbps))
-            for s in fastest(taken[point])
-        ]
-        for point in points
-    ]
+    found = [fastest(taken[point], best) for point in points]
     return Calibration(
         model=timer.name,
         efficiency=fit(model, timer.passes, found),

@@ -1,9 +1,8 @@
 """Other work on this process's cores: the CPU time of other processes, and what a host took.
 
-A core that others use half of the time, the other thread of a core, or memory that others read
-makes passes slow without any wait for a core (`run_delay.py`). So a busy machine is told from a
-slow one by what Linux counts for each core (`/proc/stat`, in steps of 10 ms) less this process's
-own time.
+Who uses the other thread of a core, or memory, makes passes slow without any wait for a core
+(`run_delay.py`). Linux counts all work by core (`/proc/stat`); less this process's own it is that
+of others, and a busy machine is not taken for a slow one.
 """
 
 from __future__ import annotations
@@ -15,65 +14,46 @@ from pathlib import Path
 from typing import NamedTuple
 
 STAT = Path("/proc/stat")
-MIN_S = 0.25  # of a measurement: less is a few steps of the counters
+MIN_S = 0.25  # of a measurement: less is a few steps of the counters, of 10 ms
 
 
 class CpuTimes(NamedTuple):
-    """Seconds since the start of the system, added up over the usable cores."""
+    """Seconds since the start of the system, as the mean of the usable cores."""
 
     all_s: float
     busy_s: float
-    """Of all processes together, and of interrupts."""
-    stolen_s: float
-    """In which the host of this virtual machine let something else run."""
-    cores: int
-
-
-class OtherShares(NamedTuple):
-    """Shares of the time of the usable cores, 0 to 1."""
-
-    others: float
-    stolen: float
+    """Of all processes and interrupts, and of the host of a virtual machine where it reports it."""
+    own_s: float
+    """Of this process."""
 
 
 def cpu_times() -> CpuTimes | None:
     """Return the times of the usable cores; None where the system does not count them."""
     try:
-        lines = [line.split() for line in STAT.read_text().splitlines() if line.startswith("cpu")]
         usable = {f"cpu{n}" for n in os.sched_getaffinity(0)}
-        counts = [[int(count) for count in line[1:9]] for line in lines if line[0] in usable]
-        step = 1.0 / os.sysconf("SC_CLK_TCK")
+        lines = (line.split() for line in STAT.read_text().splitlines())
         # user, nice, system, idle, iowait, irq, softirq, steal
-        sums = [sum(column) * step for column in zip(*counts, strict=True)]
-        idle, stolen = sums[3] + sums[4], sums[7]
-    except (AttributeError, OSError, ValueError, IndexError):
+        counts = [[int(count) for count in line[1:9]] for line in lines if line[0] in usable]
+        step = 1.0 / os.sysconf("SC_CLK_TCK") / len(counts)
+        all_s, idle_s = sum(map(sum, counts)) * step, sum(sum(one[3:5]) for one in counts) * step
+        return CpuTimes(all_s, all_s - idle_s, time.process_time() / len(counts))
+    except (AttributeError, OSError, ValueError, IndexError, ZeroDivisionError):
         return None
-    return CpuTimes(sum(sums), sum(sums) - idle - stolen, stolen, len(counts))
 
 
 class OtherWork:
-    """A meter of other work, from now on.
+    """A meter of other work, from now on."""
 
-    Args:
-        times: returns the times of the cores; own: the seconds of this process, of all threads.
-    """
+    def __init__(self, times: Callable[[], CpuTimes | None] = cpu_times) -> None:
+        self._times, self._before = times, times()
 
-    def __init__(
-        self,
-        times: Callable[[], CpuTimes | None] = cpu_times,
-        own: Callable[[], float] = time.process_time,
-    ) -> None:
-        self._times, self._own = times, own
-        self._before, self._own_before = times(), own()
+    def share(self) -> float | None:
+        """Return the share of the cores' time that other work took, 0 to 1.
 
-    def shares(self) -> OtherShares | None:
-        """Return the shares since this object was made.
-
-        None where the system does not count them, or in less than `MIN_S` seconds.
+        None where the system does not count it, or in less than `MIN_S` seconds.
         """
         before, now = self._before, self._times()
-        if before is None or now is None or now.all_s - before.all_s < MIN_S * now.cores:
+        if before is None or now is None or now.all_s - before.all_s < MIN_S:
             return None
-        whole, own = now.all_s - before.all_s, self._own() - self._own_before
-        others, stolen = now.busy_s - before.busy_s - own, now.stolen_s - before.stolen_s
-        return OtherShares(*(min(1.0, max(0.0, s / whole)) for s in (others, stolen)))
+        whole, busy, own = (b - a for a, b in zip(before, now, strict=True))
+        return round(min(1.0, max(0.0, (busy - own) / whole)), 3)

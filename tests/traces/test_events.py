@@ -101,38 +101,29 @@ CALIBRATED = {"predicted_by": "calibration", "predicted_wall_s": 1.0, "wall_s": 
 
 
 @pytest.mark.parametrize(
-    ("fields", "contended", "delay"),
+    ("fields", "contended", "taken"),
     [
+        ({"others_share": 0.4}, True, "other processes took 40% of the CPU"),
+        ({"others_share": 0.0}, False, ""),
+        ({}, False, ""),
+        ({"others_share": 0.4, "wall_s": 1.0}, False, "other processes took 40% of the CPU"),
         (
-            {"others_share": 0.4},
-            True,
-            "1.6 × the calibrated time, other processes took 40% of the CPU",
-        ),
-        ({"stolen_share": 0.3, "wall_s": 1.0}, True, "the host took 30% of the CPU"),
-        (
-            {"others_share": 0.0},
+            {"others_share": 0.4, "predicted_by": "roofline"},
             False,
-            "1.6 × the calibrated time, other work does not explain it: slow memory or clock",
+            "other processes took 40% of the CPU",
         ),
-        ({}, False, "1.6 × the calibrated time"),
-        ({"others_share": 0.4, "wall_s": 1.0}, False, ""),
-        ({"others_share": 0.4, "predicted_by": "roofline"}, False, ""),
-        (
-            {"run_delay_share": 0.5, "wall_s": 1.0},
-            True,
-            "a thread had no core for 50% of the time",
-        ),
+        ({"run_delay_share": 0.5, "wall_s": 1.0}, True, ""),
     ],
 )
 def test_a_busy_machine_is_told_from_a_slow_one(
-    fields: dict[str, Any], contended: bool, delay: str
+    fields: dict[str, Any], contended: bool, taken: str
 ) -> None:
     """Slow is what takes much longer than calibrated; busy, if others took the CPU meanwhile.
 
     Others on cores that the phase did not need, and bounds of a roofline, say nothing.
     """
     phase = PhaseEvent.model_validate(PHASE | CALIBRATED | fields)
-    assert (phase.contended, phase.delay) == (contended, delay)
+    assert (phase.contended, phase.taken) == (contended, taken)
 
 
 def test_a_drifted_prediction_hides_no_slow_phase() -> None:

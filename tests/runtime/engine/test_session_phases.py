@@ -68,7 +68,7 @@ def test_a_phase_without_a_core_is_contended(
     counted = itertools.count(1)
     delay = None if waited is None else lambda _: waited * next(counted)
     monkeypatch.setattr(run_delay, "delay_of", delay or (lambda _: None))
-    monkeypatch.setattr(other_work.OtherWork, "shares", lambda _: None)  # whatever else runs
+    monkeypatch.setattr(other_work.OtherWork, "share", lambda _: None)  # whatever else runs
     for phase in (session.prefill(PROMPT), *_decoded(session)):
         assert phase.run_delay_share == (None if waited is None else float(contended))
         assert phase.contended is contended

@@ -50,7 +50,6 @@ def test_one_outlier_changes_little() -> None:
     "busy",
     [
         {"run_delay_share": 0.4},
-        {"stolen_share": 0.4},
         {"others_share": 0.4, "predicted_by": "calibration"},
     ],
 )
