@@ -28,7 +28,6 @@ _COLUMNS: Sequence[Column[Checked]] = (
     Column("measured ms", 11, lambda point: f"{point.seconds * 1e3:.3f}"),
     Column("t/s", 9, lambda point: rate(point.tokens / point.seconds)),
     Column("error", 7, lambda point: f"{point.error:+.0%}"),
-    Column("kept", 7, lambda point: f"{point.error_kept:+.0%}"),
     Column("in trace", 8, lambda point: f"{median(point.phase_errors):+.0%}"),
     Column("DRAM", 5, lambda point: f"{point.dram_gbps:.0f}"),
     Column("int8", 6, lambda point: f"{point.int8_gops:,.0f}"),
@@ -82,7 +81,6 @@ def _values(point: Checked) -> tuple[dict[str, Any], dict[str, Any]]:
         "expected_s": point.expected.seconds,
         "measured_s": point.seconds,
         "error": point.error,
-        "error_kept": point.error_kept,
         "phase_errors": point.phase_errors,
         "dram_gbps": point.dram_gbps,
         "int8_gops": point.int8_gops,
@@ -97,7 +95,6 @@ def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> Non
     output.line()
     texts = {
         "with the limits measured just before": [point.error for point in found],
-        "with the limits of the calibration": [point.error_kept for point in found],
         "of each phase in its trace": [error for point in found for error in point.phase_errors],
     }
     for name, signed in texts.items():

@@ -31,8 +31,6 @@ class Checked:
     start: int
     expected: LatencyEstimate
     """Prediction with the limits probed just before, and the calibrated efficiency."""
-    kept: LatencyEstimate
-    """Prediction with the limits saved in the calibration."""
     seconds: float
     """Measured seconds, the median of the repeats."""
     bound: str
@@ -47,11 +45,6 @@ class Checked:
     def error(self) -> float:
         """Relative error of the prediction: 0.1 for 10 % too much."""
         return self.expected.seconds / self.seconds - 1
-
-    @property
-    def error_kept(self) -> float:
-        """Relative error of the prediction with the calibration's limits."""
-        return self.kept.seconds / self.seconds - 1
 
 
 def check(
@@ -72,7 +65,6 @@ def check(
         samples = sampler.take(todo, repeat, TRIES)
         middle = sorted(samples, key=lambda s: s.wall_s)[len(samples) // 2]
         before = middle.before or middle.machine
-        calibrated = found.estimate(engine.loaded.cost, middle.tokens, middle.start)
         expected = found.estimate(
             engine.loaded.cost, middle.tokens, middle.start, probed(found, before)
         )
@@ -81,7 +73,6 @@ def check(
         yield Checked(
             *cases[todo],
             expected,
-            calibrated,
             middle.wall_s,
             seen.bound,
             before.read_gbps["DRAM"],
