@@ -28,7 +28,7 @@ _COLUMNS: Sequence[Column[Checked]] = (
     Column("measured ms", 11, lambda point: f"{point.seconds * 1e3:.3f}"),
     Column("t/s", 9, lambda point: rate(point.tokens / point.seconds)),
     Column("error", 7, lambda point: f"{point.error:+.0%}"),
-    Column("in trace", 8, lambda point: f"{median(point.phase_errors):+.0%}"),
+    Column("in trace", 9, lambda point: _middle(point.phase_errors)),
     Column("DRAM", 5, lambda point: f"{point.dram_gbps:.0f}"),
     Column("int8", 6, lambda point: f"{point.int8_gops:,.0f}"),
     Column("expected", 8, lambda point: point.expected.seen.bound, is_text=True),
@@ -72,6 +72,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
+def _middle(errors: Sequence[float]) -> str:
+    return f"{median(errors):+.0%}" if errors else "contended"
+
+
 def _values(point: Checked) -> tuple[dict[str, Any], dict[str, Any]]:
     from dataclasses import asdict
 
@@ -95,9 +99,11 @@ def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> Non
     output.line()
     texts = {
         "with the limits measured just before": [point.error for point in found],
-        "of each phase in its trace": [error for point in found for error in point.phase_errors],
+        "of each uncontended phase in its trace": [
+            error for point in found for error in point.phase_errors
+        ],
     }
-    for name, signed in texts.items():
+    for name, signed in filter(lambda text: text[1], texts.items()):
         errors = sorted(map(abs, signed))
         ninth = errors[min(len(errors) - 1, round(0.9 * (len(errors) - 1)))]
         within = sum(error <= GOAL for error in errors)

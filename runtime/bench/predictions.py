@@ -39,7 +39,7 @@ class Checked:
     int8_gops: float = 0.0
     """DRAM bandwidth and int8 peak probed just before."""
     phase_errors: tuple[float, ...] = ()
-    """Relative error of the engine's own prediction of each repeat, from the phases before it."""
+    """Relative errors of the engine's own predictions of repeats that were not contended."""
 
     @property
     def error(self) -> float:
@@ -77,7 +77,7 @@ def check(
             seen.bound,
             before.read_gbps["DRAM"],
             before.int8_gops,
-            tuple(s.forecast - 1 for s in samples),
+            tuple(s.forecast - 1 for s in samples if s.forecast),
         )
 
 

@@ -58,7 +58,7 @@ class Timing:
     experts: float | None = None
     """Mean number of experts that a layer used; None without experts."""
     predicted_s: float = 0.0
-    """Seconds that the engine predicted of these passes, from those before them, too."""
+    """Seconds that the engine predicted from the passes before them, too; 0: contended."""
 
 
 class PassTimer(Protocol):
