@@ -257,8 +257,7 @@ class PhaseEvent(Event):
     """Share of the time that one of its threads (the one with the most) was ready to run and had no
     core, 0 to 1; None: not known."""
     others_share: float | None = None
-    """Share of its cores' time that other processes took, or the host of a virtual machine, 0 to 1;
-    None: not known, or too short."""
+    """Share of the cores' time that other work took, a host's included; None: not known."""
     joules: float | None = None
     """Energy of all CPU packages during the phase, other processes' included; None: not known."""
     layers: Own[list[LayerRecord]] = field(default_factory=list)
@@ -299,9 +298,8 @@ class PhaseEvent(Event):
     @property
     def slow(self) -> bool:
         """Whether it took much longer than was calibrated."""
-        calibrated = self.predicted_wall_s * ("calibration" in self.predicted_by)
-        alone = self.shared is None  # or it waited for others' rows
-        return alone and 0.0 < SLOW * calibrated < self.wall_s * self.predicted_factor
+        calibrated = self.shared is None and "calibration" in self.predicted_by
+        return calibrated and 0 < SLOW * self.predicted_wall_s < self.wall_s * self.predicted_factor
 
     @property
     def label(self) -> str:

@@ -28,7 +28,7 @@ _COLUMNS: Sequence[Column[Checked]] = (
     Column("measured ms", 11, lambda point: f"{point.seconds * 1e3:.3f}"),
     Column("t/s", 9, lambda point: rate(point.tokens / point.seconds)),
     Column("error", 7, lambda point: f"{point.error:+.0%}"),
-    Column("in trace", 9, lambda point: _middle(point.phase_errors)),
+    Column("in trace", 8, lambda p: f"{median(p.phase_errors):+.0%}" if p.phase_errors else ""),
     Column("DRAM", 5, lambda point: f"{point.dram_gbps:.0f}"),
     Column("int8", 6, lambda point: f"{point.int8_gops:,.0f}"),
     Column("expected", 8, lambda point: point.expected.seen.bound, is_text=True),
@@ -70,10 +70,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if form == "md":
         _notes(output, fitted, found)
     return 0
-
-
-def _middle(errors: Sequence[float]) -> str:
-    return f"{median(errors):+.0%}" if errors else "contended"
 
 
 def _values(point: Checked) -> tuple[dict[str, Any], dict[str, Any]]:

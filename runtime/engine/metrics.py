@@ -175,9 +175,8 @@ class PhaseMetrics:
         rows = 1 if phase == "decode" else computed
         bound, seconds, factor = self._expected(phase, rows, start, passes, prediction)
         if known is not None and self._shared:  # each of these had a prediction of its own
-            alone = max(0, passes - len(self._shared)) / max(1, passes)
+            alone, factor = max(0, passes - len(self._shared)) / max(1, passes), 1.0
             seconds = alone * seconds + sum(shared.expected_s for _, shared in self._shared)
-            factor = 1.0
         event = PhaseEvent(
             phase=phase,  # pyright: ignore[reportArgumentType]
             purpose=purpose,

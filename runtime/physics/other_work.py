@@ -1,8 +1,7 @@
 """Other work on this process's cores: the CPU time of other processes, and what a host took.
 
-Who uses the other thread of a core, or memory, makes passes slow without any wait for a core
-(`run_delay.py`). Linux counts all work by core (`/proc/stat`); less this process's own it is that
-of others, and a busy machine is not taken for a slow one.
+They slow passes also without any wait for a core (`run_delay.py`): through its other thread, or
+memory. Linux counts all work by core (`/proc/stat`); less this process's own it is others'.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ class CpuTimes(NamedTuple):
 
     all_s: float
     busy_s: float
-    """Of all processes and interrupts, and of the host of a virtual machine where it reports it."""
     own_s: float
-    """Of this process."""
+    """Busy with all processes, interrupts and a virtual machine's host; with this process."""
 
 
 def cpu_times() -> CpuTimes | None:

@@ -1,9 +1,8 @@
 """Drift of phases from the calibration: what those before say of the next one's time and experts.
 
-A clock that changes, or memory that others read, makes passes slower or faster for a while. And the
-tokens of a text choose their experts less differently than the random tokens of a calibration. Both
-are seen in the phases themselves. One that other work disturbed says nothing of the next, so a busy
-machine leaves predictions as they were.
+The clock and memory change for a while, and the tokens of a text choose their experts less
+differently than the random ones of a calibration. Phases that other work disturbed do not count, so
+a busy machine leaves predictions as they were.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ FULL = 0.9  # of a layer's experts: how many more tokens would choose cannot be 
 
 
 class PhaseDrift:
-    """Running means of recent phases against what a calibration predicts of them.
-
-    By predicted bound: the clock drifts apart from memory.
-    """
+    """Running means of recent phases, by bound: the clock drifts apart from memory."""
 
     def __init__(self) -> None:
         self._logs: dict[Bound, float] = {}  # of the factors
