@@ -95,9 +95,7 @@ def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> Non
     output.line()
     texts = {
         "with the limits measured just before": [point.error for point in found],
-        "of each uncontended phase in its trace": [
-            error for point in found for error in point.phase_errors
-        ],
+        "of uncontended phases in traces": [e for point in found for e in point.phase_errors],
     }
     for name, signed in filter(lambda text: text[1], texts.items()):
         errors = sorted(map(abs, signed))

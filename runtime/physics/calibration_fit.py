@@ -186,10 +186,7 @@ def _share(value: float) -> float:
 
 
 def fastest(samples: Sequence[Sample], best: MachineProfile) -> list[Sample]:
-    """Return the fastest of the samples, one in `BEST`, with the arithmetic peaks of `best`.
-
-    They ran at the full clock, also where a probe of the peaks did not.
-    """
+    """Return the fastest samples, one in `BEST`, with the peaks of `best`: the full clock's."""
     found = sorted(samples, key=lambda s: s.wall_s)[: max(1, len(samples) // BEST)]
     limits = dataclasses.replace(best, read_gbps=samples[0].machine.read_gbps)
     return [dataclasses.replace(s, machine=limits) for s in found]

@@ -113,8 +113,7 @@ class LoadedModel(ProcessBound):
         threads: threads that run a pass.
         active_threads, contention: the threads that have a core; the monitor leaves out those
             whose core another process has.
-        tuning: how passes are run.
-        drift: how phases differ from the calibration.
+        tuning: how passes are run; drift: how phases differ from the calibration.
         layout: what the pages of KV caches are made of.
         kv: format of KV caches: ``bf16``, ``k16v8``, ``q8`` or ``f32``.
         attention_tile: tokens of a pass that share one read of the cache.
