@@ -44,7 +44,6 @@ PUBLISHED = {
     "labs/bench/scenario.py": {"said"},
     "runtime/bench/load_client.py": {"asked"},
     "runtime/bench/load_work.py": {"least", "most"},
-    "runtime/bench/predictions.py": {"kept", "error_kept"},
     "runtime/bench/runner.py": {"least"},
     "runtime/evidence/sources.py": {"place"},
     "runtime/physics/latency_model.py": {"least"},

@@ -34,6 +34,9 @@ where another engine ran it and it was timed from outside."""
 CONTENDED = 0.1
 """Share of a time without a core above which other work on the machine disturbed it."""
 
+SLOW = 1.25
+"""Measured over calibrated seconds from which a phase was slow."""
+
 REGIMES: dict[tuple[PhaseName, Bound], str] = {
     ("prefill", "compute"): "streaming prefill",
     ("prefill", "dispatch"): "dispatch-bound prefill",
@@ -199,6 +202,8 @@ class PhaseEvent(Event):
     """Level that the weights and the KV cache came from: ``L1``, ``L2``, ``L3`` or ``DRAM``."""
     experts: float | None = None
     """Distinct experts that a layer touched in a pass, on average; None in a dense model."""
+    predicted_experts: float | None = None
+    """The same as the cost model expected it."""
     experts_by_layer: Own[list[float]] = field(default_factory=list)
     """The same for each layer; empty in a dense model."""
     token_ids: list[int] = field(default_factory=list)
@@ -244,11 +249,15 @@ class PhaseEvent(Event):
     """``calibration``, ``quick calibration``, or ``roofline``: the limits alone."""
     predicted_wall_s: float = 0.0
     """Seconds that the phase was expected to take; by a roofline at least."""
+    predicted_factor: float = 1.0
+    """Factor in these seconds, from the phases before it."""
     bound_shares: Own[dict[str, float]] = field(default_factory=dict)
     """Share of the time that follows each bound, at most 1 together; the largest is `observed`."""
     run_delay_share: float | None = None
     """Share of the time that one of its threads (the one with the most) was ready to run and had no
     core, 0 to 1; None: not known."""
+    others_share: float | None = None
+    """Share of the cores' time that other work took, a host's included; None: not known."""
     joules: float | None = None
     """Energy of all CPU packages during the phase, other processes' included; None: not known."""
     layers: Own[list[LayerRecord]] = field(default_factory=list)
@@ -282,13 +291,26 @@ class PhaseEvent(Event):
 
     @property
     def contended(self) -> bool:
-        """Whether the machine gave no core for more than a tenth of the time."""
-        return (self.run_delay_share or 0.0) > CONTENDED
+        """Whether a thread lacked a core for a tenth of it, or others took that and it was slow."""
+        others = (self.others_share or 0.0) * self.slow
+        return max(self.run_delay_share or 0.0, others) > CONTENDED
+
+    @property
+    def slow(self) -> bool:
+        """Whether it took much longer than was calibrated."""
+        calibrated = self.shared is None and "calibration" in self.predicted_by
+        return calibrated and 0 < SLOW * self.predicted_wall_s < self.wall_s * self.predicted_factor
 
     @property
     def label(self) -> str:
         """The regime for people, with `contended` beside it where the phase was."""
         return f"{self.regime} (contended)" if self.contended else self.regime
+
+    @property
+    def taken(self) -> str:
+        """How much of the CPU others took; empty if little, or if it is not known."""
+        share = self.others_share or 0.0
+        return f"other processes took {share:.0%} of the CPU" if share > CONTENDED / 2 else ""
 
     @property
     def predicted_regime(self) -> str:

@@ -148,7 +148,8 @@ def of_tuning(trace: Trace) -> list[str]:
     for number, phase in enumerate(trace.phases, 1):
         lines += [
             f"phase {number}, {short(phase.purpose, 24)}: {short(line, 160)}"
-            for line in phase.tuning
+            for line in (*phase.tuning, phase.taken)
+            if line
         ]
     return lines
 

@@ -61,6 +61,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         **{"source": TEXT, "model": TEXT, "quant": TEXT, "target": TEXT, "kv": TEXT},
         **{"shared_passes": INTEGER, "shared_s": NUMBER, "shared_flops": NUMBER},
         **{"shared_bytes": NUMBER, "contended": YES_NO, "run_delay_share": NUMBER},
+        **{"others_share": NUMBER, "predicted_experts": NUMBER},
         **{"joules": NUMBER},
     },
     "passes": {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from triplepoint.runtime.cli.arguments import numbers
@@ -12,6 +13,7 @@ from triplepoint.runtime.cli.load_engine import load_engine
 from triplepoint.runtime.cli.option_groups import OptionGroup, argument
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.cli.tables import BUSY, Column, rate, show_each
+from triplepoint.runtime.engine.passes.shared_pass import GOAL
 
 from .command import DEPTHS, fitting, run_command
 
@@ -26,7 +28,7 @@ _COLUMNS: Sequence[Column[Checked]] = (
     Column("measured ms", 11, lambda point: f"{point.seconds * 1e3:.3f}"),
     Column("t/s", 9, lambda point: rate(point.tokens / point.seconds)),
     Column("error", 7, lambda point: f"{point.error:+.0%}"),
-    Column("kept", 7, lambda point: f"{point.error_kept:+.0%}"),
+    Column("in trace", 8, lambda p: f"{median(p.phase_errors):+.0%}" if p.phase_errors else ""),
     Column("DRAM", 5, lambda point: f"{point.dram_gbps:.0f}"),
     Column("int8", 6, lambda point: f"{point.int8_gops:,.0f}"),
     Column("expected", 8, lambda point: point.expected.seen.bound, is_text=True),
@@ -79,7 +81,7 @@ def _values(point: Checked) -> tuple[dict[str, Any], dict[str, Any]]:
         "expected_s": point.expected.seconds,
         "measured_s": point.seconds,
         "error": point.error,
-        "error_kept": point.error_kept,
+        "phase_errors": point.phase_errors,
         "dram_gbps": point.dram_gbps,
         "int8_gops": point.int8_gops,
         "expected_bound": point.expected.seen.bound,
@@ -90,19 +92,18 @@ def _values(point: Checked) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> None:
     """Note all errors together, and the inputs of the predictions."""
-    from statistics import median
-
     output.line()
-    texts: list[tuple[str, Callable[[Checked], float]]] = [
-        ("limits measured just before", lambda point: point.error),
-        ("limits of the calibration", lambda point: point.error_kept),
-    ]
-    for name, value in texts:
-        errors = sorted(abs(value(point)) for point in found)
+    texts = {
+        "with the limits measured just before": [point.error for point in found],
+        "of uncontended phases in traces": [e for point in found for e in point.phase_errors],
+    }
+    for name, signed in filter(lambda text: text[1], texts.items()):
+        errors = sorted(map(abs, signed))
         ninth = errors[min(len(errors) - 1, round(0.9 * (len(errors) - 1)))]
+        within = sum(error <= GOAL for error in errors)
         output.line(
-            f"error with the {name}: median {median(errors):.1%}, "
-            f"90th percentile {ninth:.1%}, most {errors[-1]:.1%}"
+            f"error {name}: median {median(errors):.1%}, 90th percentile {ninth:.1%}, "
+            f"most {errors[-1]:.1%}; {within} of {len(errors)} within {GOAL:.0%}"
         )
     same = sum(point.expected.seen.bound == point.bound for point in found)
     output.line(f"bound as expected at {same} of {len(found)} points")

@@ -31,8 +31,6 @@ class Checked:
     start: int
     expected: LatencyEstimate
     """Prediction with the limits probed just before, and the calibrated efficiency."""
-    kept: LatencyEstimate
-    """Prediction with the limits saved in the calibration."""
     seconds: float
     """Measured seconds, the median of the repeats."""
     bound: str
@@ -40,16 +38,13 @@ class Checked:
     dram_gbps: float = 0.0
     int8_gops: float = 0.0
     """DRAM bandwidth and int8 peak probed just before."""
+    phase_errors: tuple[float, ...] = ()
+    """Relative errors of the engine's own predictions of repeats that were not contended."""
 
     @property
     def error(self) -> float:
         """Relative error of the prediction: 0.1 for 10 % too much."""
         return self.expected.seconds / self.seconds - 1
-
-    @property
-    def error_kept(self) -> float:
-        """Relative error of the prediction with the calibration's limits."""
-        return self.kept.seconds / self.seconds - 1
 
 
 def check(
@@ -70,7 +65,6 @@ def check(
         samples = sampler.take(todo, repeat, TRIES)
         middle = sorted(samples, key=lambda s: s.wall_s)[len(samples) // 2]
         before = middle.before or middle.machine
-        calibrated = found.estimate(engine.loaded.cost, middle.tokens, middle.start)
         expected = found.estimate(
             engine.loaded.cost, middle.tokens, middle.start, probed(found, before)
         )
@@ -79,11 +73,11 @@ def check(
         yield Checked(
             *cases[todo],
             expected,
-            calibrated,
             middle.wall_s,
             seen.bound,
             before.read_gbps["DRAM"],
             before.int8_gops,
+            tuple(s.forecast - 1 for s in samples if s.forecast),
         )
 
 

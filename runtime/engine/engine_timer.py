@@ -92,7 +92,8 @@ class EngineTimer:
         spent = parts_of(sequence.measured, session.phases.metrics.spent().active_threads)
         each = 1.0 / phase.passes if case.generate else 1.0
         parts = {name: part * each for name, part in spent.items()}
-        return Timing(seconds, parts, phase.experts)
+        predicted_s = seconds / phase.wall_s * phase.predicted_wall_s * (not phase.contended)
+        return Timing(seconds, parts, phase.experts, predicted_s)
 
     def measure(self, case: Case) -> float:
         """Run the case's passes and return their seconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...traces.events import PassEvent, PhaseEvent, ShareRecord
@@ -10,6 +10,7 @@ from ..physics.costs import Bound, PassCost, Prediction, layer_cost, part_times,
 from ..physics.energy import EnergyMeter
 from ..physics.latency_model import attainable
 from ..physics.observation import observe
+from ..physics.other_work import OtherWork
 from ..physics.run_delay import RunDelay
 from .layer_profile import layer_times
 
@@ -44,10 +45,11 @@ class PhaseMetrics:
         self._touched: list[float] = []  # experts that each layer's passes took since `reset`
         self._run_delay: RunDelay | None = None  # of the pool's threads since `reset`
         self._energy: EnergyMeter | None = None  # since `reset`
+        self._other: OtherWork | None = None  # since `reset`
 
     def reset(self) -> None:
         """Reset the sums at the beginning of a phase."""
-        self._energy = EnergyMeter()
+        self._energy, self._other = EnergyMeter(), OtherWork()
         self._run_delay = RunDelay(self._loaded.pool.worker_ids)
         for times in self._sequence.measured.values():
             times.reset()
@@ -170,13 +172,18 @@ class PhaseMetrics:
         )
         shares = seen.shares
         computed, start = len(ids) - adopted, before + adopted
-        bound, seconds = self._expected(phase, computed, start, passes, prediction)
+        rows = 1 if phase == "decode" else computed
+        bound, seconds, factor = self._expected(phase, rows, start, passes, prediction)
+        if known is not None and self._shared:  # each of these had a prediction of its own
+            alone, factor = max(0, passes - len(self._shared)) / max(1, passes), 1.0
+            seconds = alone * seconds + sum(shared.expected_s for _, shared in self._shared)
         event = PhaseEvent(
             phase=phase,  # pyright: ignore[reportArgumentType]
             purpose=purpose,
             predicted=bound,
             predicted_by=(known.name if known else "roofline") + " (doubtful)" * machine.doubtful,
-            predicted_wall_s=seconds,
+            predicted_wall_s=factor * seconds,
+            predicted_factor=factor,
             observed=seen.bound,
             tokens=len(ids),
             kv_before=before,
@@ -197,18 +204,22 @@ class PhaseMetrics:
             plan=plan,
             memory_level=prediction.level,
             experts=self._experts(cost, passes),
+            predicted_experts=self._expected_experts(rows) if passes else None,
             experts_by_layer=self._experts_by_layer(passes),
             token_ids=ids,
             passes=passes,
             predicted_s=prediction.as_dict(),
             bound_shares={str(name): share for name, share in shares.items()},
             run_delay_share=self._run_delay.share(wall) if passes and self._run_delay else None,
+            others_share=self._other.share() if passes and self._other else None,
             joules=self._energy.joules() if passes and self._energy else None,
         )
         sequence.recomputed = sequence.recalled = 0
         # The wait for shared passes says nothing of its own: those were observed one by one.
         alone_s = 0.0 if self._shared else wall
         event.tuning = loaded.tuning.phase(phase == "decode", computed, start, passes, alone_s)
+        if known is not None and passes and not self._shared:
+            loaded.drift.learn(event, loaded.cost)
         if sequence.profile:
             event.layers = layer_times(sequence.measured)
             self._judge_layers(event, cost, computed, start)
@@ -230,22 +241,32 @@ class PhaseMetrics:
         return event
 
     def _expected(
-        self, phase: str, tokens: int, start: int, passes: int, least: Prediction
-    ) -> tuple[Bound, float]:
-        """Return the bound and the seconds that were predicted for the phase.
+        self, phase: str, rows: int, start: int, passes: int, least: Prediction
+    ) -> tuple[Bound, float, float]:
+        """Return bound and seconds that were predicted for the phase, and the factor from others.
 
         Without a calibration that is the roofline's: a least time, not a likely one.
         """
         loaded = self._loaded
-        known = loaded.calibration
-        if known is None:
-            return least.bound, least.limit_s
+        if loaded.calibration is None:
+            return least.bound, least.limit_s, 1.0
+        known = loaded.drift.calibration(loaded.calibration)
         if phase == "prefill":
-            expected = known.estimate(loaded.cost, max(1, tokens), start)
-            return expected.seen.bound, expected.seconds
-        # Time grows with the cache in a straight line: the middle pass is their mean.
-        expected = known.estimate(loaded.cost, 1, start + passes // 2)
-        return expected.seen.bound, passes * expected.seconds
+            count, expected = 1, known.estimate(loaded.cost, max(1, rows), start)
+        else:  # Time grows with the cache in a straight line: the middle pass is their mean.
+            count, expected = passes, known.estimate(loaded.cost, 1, start + passes // 2)
+        bound = expected.seen.bound
+        return bound, count * expected.seconds, loaded.drift.factor(bound)
+
+    def _expected_experts(self, rows: int) -> float | None:
+        """Return the distinct experts of a layer that are expected of a pass; None: dense."""
+        model, known = self._loaded.cost, self._loaded.calibration
+        if not model.experts:
+            return None
+        if known is not None:
+            spread = self._loaded.drift.calibration(known).expert_diversity
+            model, rows = replace(model, expert_diversity=spread), min(rows, known.passes.chunk)
+        return round(model.expected_experts(rows) / model.sparse_layers, 2)
 
     def _judge_layers(self, event: PhaseEvent, total: PassCost, tokens: int, start: int) -> None:
         """Set each layer's share of the machine's limits, and what it was bound by."""

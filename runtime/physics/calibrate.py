@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,16 +72,17 @@ class Sampler:
         model, used = self.timer.cost, self.timer.time(case).experts
         if not model.experts or used is None or case.prompt < 2:
             return 1.0
-        left = max(0.5 / model.experts, 1.0 - used / model.experts)
-        choosing = math.log(left) / math.log(1.0 - model.experts_used / model.experts)
-        return min(1.0, max(0.0, (choosing - 1.0) / (case.prompt - 1)))
+        return model.diversity(case.prompt, used)
 
     def _once(self, case: Case) -> Sample:
         found = self.timer.time(case)
         start = case.start + (case.generate - 1) // 2 if case.generate else case.start
         tokens = 1 if case.generate else case.prompt
         wall_s = found.seconds / (case.generate or 1)
-        return Sample(tokens, start, dict(found.parts), wall_s, self.limits.samples[-1])
+        forecast = found.predicted_s / found.seconds
+        return Sample(
+            tokens, start, dict(found.parts), wall_s, self.limits.samples[-1], forecast=forecast
+        )
 
 
 def case(tokens: int, start: int) -> Case:
@@ -173,13 +173,14 @@ def calibrate(
     for point in sorted(points, key=lambda c: -c.depth):  # the cache is filled once
         taken[point] = sampler.take(point, repeat, TRIES if repeat > QUICK_REPEATS else 1)
     machines = [samples[0].machine for samples in taken.values()]
-    found = [fastest(taken[point]) for point in points]
+    best = together(machines)
+    found = [fastest(taken[point], best) for point in points]
     return Calibration(
         model=timer.name,
         efficiency=fit(model, timer.passes, found),
         expert_diversity=spread,
         passes=timer.passes,
-        machine=together(machines),
+        machine=best,
         date=now(),
         steady=min(m.int8_gops for m in machines) / max(m.int8_gops for m in machines),
     )

@@ -20,7 +20,7 @@ from .costs import ModelCost
 from .latency_model import Efficiency, LatencyEstimate, Passes, estimate
 from .machine import MachineProfile, load_fields, profile_folder, save_fields
 
-VERSION = 7
+VERSION = 8
 BUSY = 0.85  # of the best int8 peak: below it someone else was at work
 
 
@@ -52,10 +52,9 @@ class Calibration:
 
         batch: number of sequences that compute an equal phase at once.
         """
-        same = (
-            cost.expert_diversity == self.expert_diversity
-        )  # as it is but for experts; a copy takes a while
-        model = cost if same else dataclasses.replace(cost, expert_diversity=self.expert_diversity)
+        model = cost
+        if cost.expert_diversity != self.expert_diversity:  # a copy takes a while
+            model = dataclasses.replace(cost, expert_diversity=self.expert_diversity)
         limits = machine or self.machine
         return estimate(model, limits, self.efficiency, self.passes, tokens, start, batch)
 

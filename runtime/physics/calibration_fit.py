@@ -10,7 +10,6 @@ import numpy as np
 
 from .costs import ModelCost, part_times, pass_cost
 from .latency_model import (
-    ATTENTION_OVERLAP,
     PRODUCTS_OVERLAP,
     Efficiency,
     LatencyEstimate,
@@ -40,6 +39,8 @@ class Sample:
     """The machine's limits, measured before and after it."""
     before: MachineProfile | None = None
     """The machine's limits, measured before it alone."""
+    forecast: float = 0.0
+    """Seconds that the engine predicted over those that it took."""
 
     @property
     def kernel_s(self) -> float:
@@ -58,7 +59,8 @@ def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> 
     taken: single tokens with little cache, with a long one; a few tokens; some more; some tens with
     a long cache; some hundred with none.
     """
-    single, deep, few, more, tens, many = taken
+    single, deep, few, more, tens, whole = taken
+    many = [_one_pass(s, passes.chunk) for s in whole]
     ideal = Efficiency(1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
     def minimum(s: Sample) -> LatencyEstimate:
@@ -68,7 +70,14 @@ def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> 
     attention_read = _median(deep, lambda s: minimum(s).attention_s / s.parts["attention"])
     attention = _median(tens, lambda s: _attention_share(model, passes, s, attention_read))
     products, extra = _products_share(model, few, more, many, read)
-    row_s = _median(many, lambda s: s.parts["rows"] / s.tokens)
+    reached = dataclasses.replace(ideal, attention_read=attention_read, attention=attention)
+
+    def rows(s: Sample) -> float:
+        # What attention takes for a row, whatever it sees, counts with the elementwise work.
+        seen = estimate(model, s.machine, reached, passes, s.tokens, s.start).attention_s
+        return (s.parts["rows"] + max(0.0, s.parts["attention"] - seen)) / s.tokens
+
+    row_s = _median(whole, rows)
     waiting = _median(many, lambda s: _lost(s, 0.0) / s.kernel_s)
     waiting = min(0.05, max(0.0, waiting))
     barrier_s = _median(few, lambda s: _lost(s, waiting) / passes.prefill_barriers)
@@ -85,6 +94,13 @@ def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> 
         decode_barrier_s=max(1e-8, decode_s),
         waiting=waiting,
     )
+
+
+def _one_pass(s: Sample, chunk: int) -> Sample:
+    """Return the mean pass of a prefill without a cache, which may be several chunks."""
+    count = -(-s.tokens // chunk)
+    parts = {name: part / count for name, part in s.parts.items()}
+    return dataclasses.replace(s, tokens=s.tokens // count, parts=parts, wall_s=s.wall_s / count)
 
 
 def _products_share(
@@ -145,7 +161,7 @@ def _attention_share(model: ModelCost, passes: Passes, s: Sample, read: float) -
     ideal = Efficiency(1.0, read, 1.0, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     reading = estimate(model, s.machine, ideal, passes, s.tokens, s.start).attention_s
     cost = pass_cost(model, s.tokens, s.start, 1, 0, passes.tile)
-    rest = _without(s.parts["attention"], reading, ATTENTION_OVERLAP)
+    rest = _without(s.parts["attention"], reading, 1.0)
     return attention_arithmetic_s(part_times(cost, model, s.machine)) / rest
 
 
@@ -169,9 +185,11 @@ def _share(value: float) -> float:
     return min(1.5, max(0.02, value))
 
 
-def fastest(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the fastest of the samples, one in `BEST`."""
-    return sorted(samples, key=lambda s: s.wall_s)[: max(1, len(samples) // BEST)]
+def fastest(samples: Sequence[Sample], best: MachineProfile) -> list[Sample]:
+    """Return the fastest samples, one in `BEST`, with the peaks of `best`: the full clock's."""
+    found = sorted(samples, key=lambda s: s.wall_s)[: max(1, len(samples) // BEST)]
+    limits = dataclasses.replace(best, read_gbps=samples[0].machine.read_gbps)
+    return [dataclasses.replace(s, machine=limits) for s in found]
 
 
 def together(machines: Sequence[MachineProfile]) -> MachineProfile:

@@ -29,6 +29,7 @@ a transformer are counted as in Kaplan et al. (arXiv:2001.08361, table 1), with 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from operator import add, attrgetter
@@ -177,6 +178,12 @@ class ModelCost:
         choosing = 1.0 + self.expert_diversity * (tokens - 1)
         spared = (1.0 - self.experts_used / self.experts) ** choosing
         return self.sparse_layers * self.experts * (1.0 - spared)
+
+    def diversity(self, tokens: int, touched: float) -> float:
+        """Return the `expert_diversity` with which some tokens use `touched` experts of a layer."""
+        left = max(0.5 / self.experts, 1.0 - touched / self.experts)
+        choosing = math.log(left) / math.log(1.0 - self.experts_used / self.experts)
+        return min(1.0, max(0.0, (choosing - 1.0) / (tokens - 1)))
 
     def layer_weights(self, experts_read: float) -> float:
         """Return the layers' weights that are read when so many experts are."""

@@ -57,6 +57,8 @@ class Timing:
     for one pass."""
     experts: float | None = None
     """Mean number of experts that a layer used; None without experts."""
+    predicted_s: float = 0.0
+    """Seconds that the engine predicted from the passes before them, too; 0: contended."""
 
 
 class PassTimer(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
@@ -95,3 +95,38 @@ def test_a_phase_is_contended_without_a_core(share: float | None, contended: boo
     assert phase.model_dump()["contended"] is contended
     assert phase.regime == "dispatch-bound decode"
     assert phase.label == phase.regime + " (contended)" * contended
+
+
+CALIBRATED = {"predicted_by": "calibration", "predicted_wall_s": 1.0, "wall_s": 1.6}
+
+
+@pytest.mark.parametrize(
+    ("fields", "contended", "taken"),
+    [
+        ({"others_share": 0.4}, True, "other processes took 40% of the CPU"),
+        ({"others_share": 0.0}, False, ""),
+        ({}, False, ""),
+        ({"others_share": 0.4, "wall_s": 1.0}, False, "other processes took 40% of the CPU"),
+        (
+            {"others_share": 0.4, "predicted_by": "roofline"},
+            False,
+            "other processes took 40% of the CPU",
+        ),
+        ({"run_delay_share": 0.5, "wall_s": 1.0}, True, ""),
+    ],
+)
+def test_a_busy_machine_is_told_from_a_slow_one(
+    fields: dict[str, Any], contended: bool, taken: str
+) -> None:
+    """Slow is what takes much longer than calibrated; busy, if others took the CPU meanwhile.
+
+    Others on cores that the phase did not need, and bounds of a roofline, say nothing.
+    """
+    phase = PhaseEvent.model_validate(PHASE | CALIBRATED | fields)
+    assert (phase.contended, phase.taken) == (contended, taken)
+
+
+def test_a_drifted_prediction_hides_no_slow_phase() -> None:
+    """The factor from the phases before is no part of what was calibrated."""
+    drifted = {"predicted_wall_s": 1.5, "predicted_factor": 1.5}
+    assert PhaseEvent.model_validate(PHASE | CALIBRATED | drifted).slow

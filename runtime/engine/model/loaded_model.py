@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import index
 from pathlib import Path
@@ -38,6 +38,7 @@ from ...weights.packed_cache import CacheStatus, pack_or_map
 from ..policy import choices as policy
 from ..policy.autotune import ActiveThreads, Autotuner, Overrides
 from ..policy.contention import ContentionMonitor
+from ..policy.drift import PhaseDrift
 from ..sampling.logit_ranking import LogitRanker
 from ..sampling.settings import file_sampling
 from .model_cost import layer_parts, model_cost
@@ -112,7 +113,7 @@ class LoadedModel(ProcessBound):
         threads: threads that run a pass.
         active_threads, contention: the threads that have a core; the monitor leaves out those
             whose core another process has.
-        tuning: how passes are run.
+        tuning: how passes are run; drift: how phases differ from the calibration.
         layout: what the pages of KV caches are made of.
         kv: format of KV caches: ``bf16``, ``k16v8``, ``q8`` or ``f32``.
         attention_tile: tokens of a pass that share one read of the cache.
@@ -151,6 +152,7 @@ class LoadedModel(ProcessBound):
             )
         config = self.network.config
         self.attention_tile = token_tile(config.heads.group)
+        self.drift = PhaseDrift()
         self.model = _info(gguf, config.layers, config.context)
         context = options.context
         self.context = min(config.context, DEFAULT_CONTEXT) if context is None else context
@@ -256,7 +258,7 @@ class LoadedModel(ProcessBound):
 
     def apply_calibration(self, found: Calibration) -> None:
         """Set a new calibration, and rechoose the execution settings."""
-        self.calibration = found
+        self.calibration, self.drift = found, PhaseDrift()
         self.tuning = self.tuning.renewed(self._known())
 
     def _known(self) -> policy.TuningInputs:
@@ -264,14 +266,15 @@ class LoadedModel(ProcessBound):
         swept = thread_sweep.load(self.library)
         profiles = [p for p in swept.profiles if not p.doubtful] if swept is not None else ()
         layers, kept = self.network.config.layers, self.calibration
-        passes = Passes(1, self.attention_tile, 5 * layers + 4, 8 * layers + 4)
+        passes, cost = Passes(1, self.attention_tile, 5 * layers + 4, 8 * layers + 4), self.cost
         if kept is not None:
             passes = kept.passes
+            cost = replace(cost, expert_diversity=kept.expert_diversity)
         machines = policy.by_threads(self.machine, profiles)
         tiles = register_tiles.load(self.library) or register_tiles.default(self.target)
         decode = cores.plan(cores.usable_cpus(), "decode")
         return policy.TuningInputs(
-            self.cost, machines, self.attained[1], passes, self.target, tiles, decode
+            cost, machines, self.attained[1], passes, self.target, tiles, decode
         )
 
 

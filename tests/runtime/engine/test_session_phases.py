@@ -16,7 +16,7 @@ from triplepoint.runtime.engine.engine import Engine
 from triplepoint.runtime.engine.regime_map import regime_map
 from triplepoint.runtime.engine.sampling.settings import Sampling
 from triplepoint.runtime.engine.session import Session
-from triplepoint.runtime.physics import energy, run_delay
+from triplepoint.runtime.physics import energy, other_work, run_delay
 from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.energy import EnergyMeter
 from triplepoint.runtime.physics.latency_model import Efficiency, Passes
@@ -68,6 +68,7 @@ def test_a_phase_without_a_core_is_contended(
     counted = itertools.count(1)
     delay = None if waited is None else lambda _: waited * next(counted)
     monkeypatch.setattr(run_delay, "delay_of", delay or (lambda _: None))
+    monkeypatch.setattr(other_work.OtherWork, "share", lambda _: None)  # whatever else runs
     for phase in (session.prefill(PROMPT), *_decoded(session)):
         assert phase.run_delay_share == (None if waited is None else float(contended))
         assert phase.contended is contended

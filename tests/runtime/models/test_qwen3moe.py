@@ -13,7 +13,9 @@ from helpers import tiny_qwen3moe as tiny
 from triplepoint.errors import GGUFError
 from triplepoint.jit import targets
 from triplepoint.runtime.engine.engine import Engine
+from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.costs import decode_cost, pass_cost
+from triplepoint.runtime.physics.latency_model import Efficiency, Passes
 
 TARGETS = [target.name for target in targets.runnable()]
 IDS = [int(i) for i in np.random.default_rng(3).integers(0, 256, 80)]
@@ -166,9 +168,28 @@ def test_the_trace_counts_experts(model: MakeModel) -> None:
     for phase in (two, many):
         assert len(phase.experts_by_layer) == tiny.LAYERS
         assert np.mean(phase.experts_by_layer) == pytest.approx(phase.experts, abs=0.01)
+    # Without a calibration each token is expected to choose by itself.
+    assert two.predicted_experts == pytest.approx(cost.expected_experts(2) / tiny.LAYERS, abs=0.01)
+    assert one.predicted_experts == tiny.USED
     # The same pass with as many experts as it says.
     read = two.experts * tiny.LAYERS
     assert two.bytes == pytest.approx(pass_cost(cost, 2, 0, 1, 0, 1, read).bytes, rel=0.01)
+
+
+def test_the_experts_of_phases_are_expected_of_the_next(model: MakeModel) -> None:
+    """With a calibration of random tokens the same text again is expected to read what it did."""
+    with Engine.load(model("q8_0")) as engine:
+        loaded = engine.loaded
+        passes = Passes(128, loaded.attention_tile, 10, 10)
+        found = Calibration("", Efficiency(), passes, engine.machine, "")
+        loaded.apply_calibration(found)
+        first, again = (engine.session().prefill(IDS[:1] * 4) for _ in range(2))
+        alone = loaded.cost.expected_experts(4) / tiny.LAYERS
+    assert first.experts == again.experts
+    assert first.experts is not None
+    assert first.predicted_experts == pytest.approx(alone, abs=0.01)
+    assert again.predicted_experts == pytest.approx(first.experts, abs=0.02)
+    assert first.experts < alone, "four times the same token takes fewer experts than four others"
 
 
 def test_a_wrong_number_of_experts_is_refused(model: MakeModel, tmp_path: Path) -> None:
