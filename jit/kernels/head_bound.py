@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import F32s, I8s, I32s, I64, I64s, Kernel, Ptr, Value, f32, i8, i16, i32, i64, kernel
+from ..simd import I64, F32s, I8s, I32s, I64s, Kernel, Ptr, Value, f32, i8, i16, i32, i64, kernel
 from ..targets import CpuTarget
 from .activations import BLOCK, BLOCK_BYTES, ActivationFormat, group_of
 from .argmax import NEVER

@@ -3,9 +3,9 @@
 They read the head's copy in four bits, and of the head the panels whose bounds reach the largest
 logit. The token is the one that all logits give; other logits are not computed.
 
-How many panels that are depends on model and text: 1 % of them after most tokens of English text or
-code, nearly all where the model is at a loss. So each pass counts them, and after one that cost more
-than the whole head such passes pause: for one pass, and twice as many after each further one.
+How many panels that are depends on model and text: 1 % after most tokens of English text or code,
+nearly all where the model is at a loss. So each pass counts them, and after one that cost more than
+the whole head such passes pause: for one pass, and twice as many after each further one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .tensors import QuantizedActivation
 
 PAUSE = 16  # passes without, at most
-
 
 
 class HeadBound:
