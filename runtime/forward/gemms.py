@@ -169,17 +169,13 @@ class GemmBuilder(PassDescriptor):
         return out
 
     def _head(
-        self,
-        w: Matrix,
-        x: QuantizedActivation,
-        out: np.ndarray,
-        panels: np.ndarray,
-        units: np.ndarray,
+        self, w: Matrix, x: QuantizedActivation, out: np.ndarray, *listed: np.ndarray
     ) -> None:
-        """Add the GEMM with the output head, over the first `units` of a list of panels."""
+        """Add the GEMM with the output head, over a list of panels that has so many."""
         form = w.format
         rows = x.forms[w.activation(self.target)]
         scratch = gemm.scratch_bytes(form.name, w.depth, self.target)
+        panels, units = which
         args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUTPUTS),
                 panels, self.scratch("unpack", scratch)]  # fmt: skip
         sizes = {"fmt": form.name, "blocks": w.blocks}

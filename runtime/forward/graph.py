@@ -364,16 +364,14 @@ class GraphBuilder(GemmBuilder):
         """
         if not isinstance(x.data, PerThread):
             self.tape.ops[-1].barrier = True  # these tokens are shared out otherwise
-        bound = None
-        if self.choice is not None and w.copy is not None:
-            bound = self.head_bound = HeadBound(w, w.copy, self.target.lanes)
-        matrices = [w] if bound is None else [w, bound.copy]
+        matrices = [w, w.copy] if self.choice and w.copy else [w]
         ready = self._prepare("output_norm", x, matrices, weight, eps, outputs=True)
         self.head_panels = w.units
         self.panels = aligned(w.units + 1, np.int32)
         self.panels[: w.units] = np.arange(w.units)
         self._head(w, ready, out, self.panels, self.units(PANELS))
-        if bound is not None and self.choice is not None:
+        if self.choice and w.copy:
+            bound = self.head_bound = HeadBound(w, w.copy)
             bound.add_ops(self, ready, self.choice)
             self._head(w, ready, out, bound.panels, bound.found)
         if cap:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...jit.compile import spec
-from ...jit.kernels import argmax, head_bound
+from ...jit.kernels import head_bound
 from ...jit.pool import aligned
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ class HeadBound:
         found: int64 [1], the panels that it took.
     """
 
-    def __init__(self, head: Matrix, copy: Matrix, lanes: int) -> None:
+    def __init__(self, head: Matrix, copy: Matrix) -> None:
         self.head, self.copy = head, copy
-        self.bounds = np.full(-(-head.units // lanes) * lanes, argmax.NEVER, np.float32)
+        self.bounds = aligned(head.units, np.float32)
         self.panels = aligned(head.units + 1, np.int32)
         self.found = aligned(8, np.int64)[:1]
         self._pause = self._left = 0  # passes: of the last pause, left of it

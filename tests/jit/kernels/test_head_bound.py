@@ -67,8 +67,7 @@ class Head:
 
     def select(self, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Bounds of the panels, the panels that are taken, and the mask that is left."""
-        padded = -(-self.units // self.lanes) * self.lanes
-        bounds = np.full(padded, argmax.NEVER, np.float32)
+        bounds = np.zeros(self.units, np.float32)
         left = np.zeros(512, np.uint32)
         left[: 0 if mask is None else len(mask)] = 0 if mask is None else mask
         use = np.array([mask is not None], np.int64)
@@ -82,7 +81,7 @@ class Head:
         self.runner.call(kernel, args, 0, 1)
         assert use[0] == 1
         assert panels[found[0]] == panels[found[0] - 1], "what is read ahead is in the head"
-        return bounds[: self.units], panels[: found[0]], left
+        return bounds, panels[: found[0]], left
 
     def check(self, mask: np.ndarray | None) -> int:
         """Check that the greedy choice is the one of all logits; return the panels it took."""
@@ -201,7 +200,7 @@ def test_bounds_are_the_formula(native: Native, rng: np.random.Generator) -> Non
     bounds, _, _ = head.select(mask)
     weights = np.zeros((len(copy), DEPTH), np.float32)
     weights[:ROWS] = head.matrix.values
-    want = head_bound.reference(weights, copy, head.x, allowed)
+    want = np.where(allowed, head_bound.reference(weights, copy, head.x), -np.inf)
     want = want.reshape(head.units, -1).max(1)
 
     assert (want > -np.inf).all()

@@ -181,7 +181,7 @@ def test_what_does_not_pay_is_paused() -> None:
     not."""
     head = Matrix(HEAD, 320, 64, 10, False, ("output.weight",), np.empty(10 * 34 * 64, np.uint8))
     copy = Matrix(COPY, 320, 64, 10, False, head.sources, np.empty(10 * 18 * 64, np.uint8))
-    bound = HeadBound(head, copy, 16)
+    bound = HeadBound(head, copy)
 
     def passes(found: int, count: int) -> list[int]:
         """How many passes lie before each of `count` bounded ones."""
