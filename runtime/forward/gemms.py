@@ -168,9 +168,7 @@ class GemmBuilder(PassDescriptor):
             self._gemm(name, w.up, x, out, after)
         return out
 
-    def _head(
-        self, w: Matrix, x: QuantizedActivation, out: np.ndarray, *listed: np.ndarray
-    ) -> None:
+    def _head(self, w: Matrix, x: QuantizedActivation, out: np.ndarray, *which: np.ndarray) -> None:
         """Add the GEMM with the output head, over a list of panels that has so many."""
         form = w.format
         rows = x.forms[w.activation(self.target)]
