@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +61,9 @@ def test_greedy_text_is_that_of_transformers(model: Path, oracle: tuple[Any, Any
 
 def test_greedy_text_with_a_part_of_the_output_head(model: Path) -> None:
     """The same 100 tokens of each text as with all logits; of a large head less is read."""
-    texts = [
-        PROMPT,
-        "def quicksort(items):\n",
-        "| name | size |\n|---|--:|\n",
-        "Am Anfang war",
-        "今天",
-    ]
-    settings = {"context": 512, "draft_tokens": 0}
-    with (
-        Engine.load(model, **settings) as part,
-        Engine.load(model, **settings, tune={"head_bound": "off"}) as whole,
-    ):
+    texts = [PROMPT, "def quicksort(items):\n", "| name | size |\n|---|--:|\n", "Am Anfang", "今天"]
+    load = partial(Engine.load, model, context=512, draft_tokens=0)
+    with load() as part, load(tune={"head_bound": "off"}) as whole:
         read = {part: 0.0, whole: 0.0}
         for text in texts:
             said = []
