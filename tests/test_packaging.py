@@ -84,7 +84,7 @@ SHIPPED_DATA = {
     "traces/assets/view.js": 24_000,
     "traces/warehouse/reports.sql": 11_000,
 }
-SHIPPED_BYTES = 4_550_000
+SHIPPED_BYTES = 4_570_000
 """Of all that ships but the embedded model's weights, sources included."""
 
 

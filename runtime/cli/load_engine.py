@@ -104,7 +104,8 @@ class EngineOptions(OptionGroup):
     system suit)"""
     tune: list[tuple[str, str]] | None = option("KEY=VALUE", action="append", type=setting)
     """override a setting that is otherwise chosen automatically: chunk=512, kv_split=off,
-    spin=300us, tile=8, max_single_tile=9, pages=off, adaptive=off, jump_forward=off; repeatable"""
+    spin=300us, tile=8, max_single_tile=9, pages=off, head_bound=off, adaptive=off,
+    jump_forward=off; repeatable"""
     context: int | None = option()
     """context length in tokens (default: the model's, at most 32,768)"""
     draft: tuple[str, int | str] = option("HOW", type=draft, default=AUTO)

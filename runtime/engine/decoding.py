@@ -229,7 +229,11 @@ class Decoding:
         panels = self._panels(mask)
         began = time.perf_counter()
         pick = self._picker(mask) if forced is None else None
-        request = Request(sequence, at, known, 1, self._masks(mask), panels, pick)
+        # A constraint without lookahead may read the logits.
+        greedy = pick is None and panels is None and forced is None
+        greedy = greedy and (self.constraint is None or self._jump)
+        masks = self._masks(mask)
+        request = Request(sequence, at, known, 1, masks, panels, pick, greedy_only=greedy)
         result = self.phases.core.scheduler.compute(request)
         if (logits := result.logits) is None:
             return None
@@ -246,7 +250,9 @@ class Decoding:
             token = self._choose(logits, 0, mask)
             if self._drafter is not None:
                 self._drafter.commit(1, (), (token,), None)
-        if panels is None:
+        if result.head_share is not None:
+            logits.released = True
+        elif panels is None:
             self._keep(logits)
         return self._accepted(token)
 
@@ -400,8 +406,10 @@ class Decoding:
         return found[found < most]  # a constraint's last word may have bits behind the vocabulary
 
     def _spare(self, result: StepResult, panels: np.ndarray | None) -> None:
-        """Count the panels that a pass left out of the output head; shared passes compute all."""
-        if panels is not None and result.shared is None:
+        """Count what a pass left out of the output head; shared passes compute all of it."""
+        if result.head_share is not None:
+            self._spared += 1.0 - result.head_share
+        elif panels is not None and result.shared is None:
             self._spared += 1.0 - len(panels) / self._head_panels
 
     def _choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:

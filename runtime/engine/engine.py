@@ -110,7 +110,8 @@ class Engine(ProcessBound, Closing):
             draft_vocabulary: ``mtp`` chooses from this many most frequent tokens; 0: from all.
             tune: overrides of settings that are otherwise chosen automatically: ``chunk`` (tokens),
                 ``spin`` (seconds, or a string such as ``300us``), ``tile`` and ``max_single_tile``
-                (tokens of a register tile), ``kv_split``, ``pages`` and ``adaptive`` (on or off).
+                (tokens of a register tile), ``kv_split``, ``pages``, ``head_bound`` and
+                ``adaptive`` (on or off).
             kv_memory: maximum bytes for all KV caches; default: three quarters of what is free
                 after the weights are loaded. Sessions that do not fit at the same time wait, and
                 recompute what was evicted.

@@ -78,6 +78,7 @@ class PassDescriptor:
         self.runs = aligned((max_tokens, TILE_SLOTS), np.int64)
         self.wanted = aligned(max(16, max_tokens), np.int32)
         self.panels = aligned(1, np.int32)
+        self.bounded = False  # whether the pass lists its panels itself
         self._listed = 0  # how many panels the last pass took, if it did not take all
         self.experts_hit: list[np.ndarray] = []
         self._fast = *self._table.fast, self.ids.data, self.wanted.data
@@ -94,15 +95,19 @@ class PassDescriptor:
         spans: Sequence[Span],
         panels: np.ndarray | None = None,
         shared: SharedPrefix | None = None,
+        *,
+        bounded: bool = False,
     ) -> None:
         """Describe a pass over the rows of `spans`, `max_tokens` at most.
 
         panels: of the output head, those that are wanted; None: all. shared: what the sequences of
-        these spans have in common, and may read together.
+        these spans have in common, and may read together. bounded: of the output head, those that
+        may hold the largest logit: see `head_bound.py`.
         """
+        self.bounded = bounded
         self._shared_prefix = shared
         tokens, outputs, tiles = self._one_row(spans[0]) if self.decode else self._rows(spans)
-        taken = self.head_panels if outputs else 0
+        taken = self.head_panels if outputs and not bounded else 0
         if panels is not None or self._listed:
             taken = self._list_panels(panels, taken)
         counts = [1, tokens, outputs, tiles, -(-tokens // rope.TOKENS), taken]

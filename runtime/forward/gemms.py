@@ -19,7 +19,7 @@ from ...jit.kernels.epilogue import Epilogue
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
 from ...jit.targets import CpuTarget
 from ..weights.matrix import Matrix
-from .descriptor import OUTPUTS, PANELS, TOKENS, PassDescriptor
+from .descriptor import OUTPUTS, TOKENS, PassDescriptor
 from .tensors import (
     Activation,
     HeadShape,
@@ -168,16 +168,17 @@ class GemmBuilder(PassDescriptor):
             self._gemm(name, w.up, x, out, after)
         return out
 
-    def _head(self, w: Matrix, x: QuantizedActivation, out: np.ndarray) -> None:
-        """Add the GEMM with the output head, over the panels that the pass selects."""
+    def _head(self, w: Matrix, x: QuantizedActivation, out: np.ndarray, *which: np.ndarray) -> None:
+        """Add the GEMM with the output head, over a list of panels that has so many."""
         form = w.format
         rows = x.forms[w.activation(self.target)]
         scratch = gemm.scratch_bytes(form.name, w.depth, self.target)
+        panels, units = which
         args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUTPUTS),
-                self.panels, self.scratch("unpack", scratch)]  # fmt: skip
+                panels, self.scratch("unpack", scratch)]  # fmt: skip
         sizes = {"fmt": form.name, "blocks": w.blocks}
         kernel = spec(lm_head.gemm_selected, **sizes, **self.register_tiles)
-        self._shared("output", kernel, args, self.units(PANELS), w.units, True)
+        self._shared("output", kernel, args, units, w.units, True)
 
     def _shared(
         self,

@@ -30,9 +30,11 @@ from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
 from ...jit.targets import CpuTarget
 from ..weights.matrix import Matrix
-from .descriptor import OUTPUTS, ROTATIONS, TOKENS, Tiling
+from .descriptor import OUTPUTS, PANELS, ROTATIONS, TOKENS, Tiling
 from .gemms import GemmBuilder
+from .head_bound import HeadBound
 from .kv import BASE, KVLayout
+from .logits import OutputBuffers
 from .tensors import (
     Activation,
     AttentionSpec,
@@ -46,6 +48,11 @@ from .tensors import (
 
 class GraphBuilder(GemmBuilder):
     """The builder of one plan: the ops of a pass of up to `max_tokens` rows."""
+
+    choice: OutputBuffers | None = None
+    """Where the plan's greedy choice is made, if its tape ends with that."""
+    head_bound: HeadBound | None = None
+    """The part of its passes that may read a part of the output head, if there is one."""
 
     def __init__(
         self,
@@ -357,11 +364,16 @@ class GraphBuilder(GemmBuilder):
         """
         if not isinstance(x.data, PerThread):
             self.tape.ops[-1].barrier = True  # these tokens are shared out otherwise
-        ready = self._prepare("output_norm", x, [w], weight, eps, outputs=True)
+        matrices = [w, w.copy] if self.choice and w.copy else [w]
+        ready = self._prepare("output_norm", x, matrices, weight, eps, outputs=True)
         self.head_panels = w.units
         self.panels = aligned(w.units + 1, np.int32)
         self.panels[: w.units] = np.arange(w.units)
-        self._head(w, ready, out)
+        self._head(w, ready, out, self.panels, self.units(PANELS))
+        if self.choice and w.copy:
+            bound = self.head_bound = HeadBound(w, w.copy)
+            bound.add_ops(self, ready, self.choice)
+            self._head(w, ready, out, bound.panels, bound.found)
         if cap:
             args, units = [out, out.shape[-1], argmax.PARTS, float(cap)], (OUTPUTS, argmax.PARTS)
             self.tape.op("soft_cap", spec(activations.soft_cap), args, self.units(*units))

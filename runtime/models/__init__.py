@@ -81,16 +81,21 @@ def drafts(architecture: str) -> bool:
     return architecture in ARCHITECTURES and class_of(architecture).drafts_from is not None
 
 
-def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decoder:
+def build(
+    gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False, head_bound: bool = True
+) -> Decoder:
     """Build the model of `gguf`, with its weights requested but not yet packed.
 
-    mtp: with the layer that drafts (`mtp.py`), if the file has one that is understood.
+    mtp: with the layer that drafts (`mtp.py`), if the file has one that is understood. head_bound:
+    with what bounds the logits, if that is worth it.
     """
     model = class_of(architecture_of(gguf))(gguf, weights)
     if mtp and model.drafts_from is not None:
         from .mtp_weights import load_mtp
 
         model.mtp = load_mtp(model)
+    if head_bound and not model.cap:  # capped logits may be equal where others are not
+        weights.add_head_copy(model.output)
     return model
 
 

@@ -6,6 +6,7 @@ Quantized matrices meet int8 activations (`jit/kernels/activations.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from ...errors import UnsupportedModelError
 from ...jit.compile import Library, spec
 from ...jit.kernels.embed import embed
+from ...jit.kernels.head_bound import COPY, HEAD
 from ...jit.kernels.panels import FORMATS, Format
 from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, Tape
@@ -21,6 +23,9 @@ from ..memory import Arena
 from . import packing
 from .matrix import Matrix
 from .packing import PIECE, Source, all_finite
+
+COPIED_BYTES = 64 << 20  # of an output head with a copy: a smaller one may lie in a cache
+COPIED_SHARE = 1 / 8  # of all weights, that it has at least
 
 
 class WeightLoader:
@@ -86,6 +91,14 @@ class WeightLoader:
     def halves(self, name: str, rows: int, depth: int, experts: int = 0) -> Matrix:
         """Request a tensor [2 * rows, depth], the gate first, fused as by `gate_up`."""
         return self._want((name, name), rows, depth, experts)
+
+    def add_head_copy(self, head: Matrix) -> None:
+        """Request what a head's products are bounded by (`head_bound.py`), if that is worth it."""
+        if head.format is HEAD:
+            nbytes = head.units * HEAD.panel_bytes(head.blocks, self.lanes)
+            if nbytes >= max(COPIED_BYTES, COPIED_SHARE * self.packed_bytes):
+                head.copy = replace(head, format=COPY)
+                self._wanted.append(head.copy)
 
     def vector(self, name: str, width: int, padded: int | None = None) -> np.ndarray:
         """Return a vector, such as a norm's weights, as float32, with zeros up to `padded`."""

@@ -24,6 +24,7 @@ class Matrix:
         sources: the tensors it was made from.
         by_head: whether its "experts" are heads, all of which a token takes.
         up: where gate and up have types of their own, the up matrix; this one is the gate then.
+        copy: of an output head, what its rows' products are bounded by.
         before, whole: where it is some columns of what a tensor holds, those before them and all.
     """
 
@@ -36,6 +37,7 @@ class Matrix:
     panels: np.ndarray
     experts: int = 0
     up: Matrix | None = None
+    copy: Matrix | None = None
     by_head: bool = False
     before: int = 0
     whole: int = 0

@@ -31,7 +31,7 @@ from typing import Any
 from ...arguments import open_regular, user_folder
 from ...errors import ModelError
 from ...jit.compile import source_hash
-from ...jit.kernels import grids, grids8, panels, panels_k, panels_small
+from ...jit.kernels import grids, grids8, head_bound, mathlib, panels, panels_k, panels_small
 from ...jit.pool import Pool
 from ..files import make_folder
 from ..gguf.file import GGUFFile
@@ -62,7 +62,8 @@ SLOW = (
 )
 log = logging.getLogger("triplepoint.machine")
 SUFFIX = ".packed"
-PACKING = (panels, panels_k, panels_small, grids, grids8)  # the kernel that packs is made by these
+# What the kernels that pack are made by.
+PACKING = (panels, panels_k, panels_small, grids, grids8, head_bound, mathlib)
 CALLERS = (loader, packing)  # and these say what is packed where
 
 

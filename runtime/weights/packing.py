@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...jit.compile import Library, spec
+from ...jit.kernels.head_bound import COPY, pack_copy
 from ...jit.kernels.panels import Format, look, pack
 from ...jit.pool import Pool
 from ...jit.tape import DYNAMIC, Tape
@@ -102,7 +103,8 @@ def pack_all(
     pieces: list[Source] = []
     matrices: list[Matrix] = []
     for matrix, sources in work:
-        kernel = spec(pack, fmt=matrix.format.name)
+        form = matrix.format
+        kernel = spec(pack_copy) if form is COPY else spec(pack, fmt=form.name)
         for piece in (piece for source in sources for piece in source.pieces()):
             pieces.append(piece)
             matrices.append(matrix)

@@ -136,7 +136,8 @@ class LoadedModel(ProcessBound):
         self.kv: KVFormat = options.kv
         self.tokenizer = Tokenizer.from_gguf(gguf)
         weights = WeightLoader(gguf, library)
-        self.network = models.build(gguf, weights, mtp=options.mtp)
+        bound = options.fixed.head_bound
+        self.network = models.build(gguf, weights, mtp=options.mtp, head_bound=bound)
         if options.needs_mtp and self.network.mtp is None:
             raise SettingError(
                 "draft_source='mtp' needs a model with an MTP head, which this one lacks; give "

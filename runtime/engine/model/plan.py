@@ -43,6 +43,8 @@ class Plan(Generic[G]):
             loaded.layout,
         )
         self.graph.register_tiles = loaded.tuning.tiles
+        if max_tokens == 1:
+            self.graph.choice = choice
         network.forward(self.graph, choice.logits)
         if max_tokens == 1:
             argmax_ops(self.graph.tape, choice)

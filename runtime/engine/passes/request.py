@@ -45,6 +45,8 @@ class Request:
     pick: Callable[[np.ndarray], int] | None = None
     """Samples a token from the first row's logits, float32 [n_vocab], where nothing is greedy.
     Called within the pass: a call after it would wait for the next pass."""
+    greedy_only: bool = False
+    """Whether only the greedy choice of the first row is wanted, and no logits."""
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -73,6 +75,9 @@ class StepResult:
     """Logits of the last rows, if all rows were computed."""
     plan: Plan | None = None
     """The plan that ran."""
+    head_share: float | None = None
+    """Share of the output head's bytes that were read for a greedy choice; None: logits are whole,
+    or those of the request's panels."""
     experts: list[int] = field(default_factory=list)
     """Distinct experts that each layer of a mixture used, in a pass of several rows."""
     shared: SharedPass | None = None

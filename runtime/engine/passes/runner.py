@@ -99,7 +99,10 @@ class Runner:
             plan = self._plans.split(plan, spans)
         if self._given:
             self._make_room()
-        plan.graph.set_pass(spans, request.panels)
+        bound = plan.graph.head_bound if request.greedy_only else None
+        if bound is not None and not bound.pays():
+            bound = None
+        plan.graph.set_pass(spans, request.panels, bounded=bound is not None)
         mask = masks[0] if masks else None
         if mask is not None or choice.use_mask[0]:
             choice.set_masks(0, (mask,))
@@ -111,6 +114,8 @@ class Runner:
         if tuning.trial is not None:
             tuning.after()
         result = StepResult(count, plan=plan)
+        if bound is not None:
+            result.head_share = bound.observe()
         if plan.graph.experts_hit:
             result.experts = [int(hit[0]) for hit in plan.graph.experts_hit]
         if outputs:

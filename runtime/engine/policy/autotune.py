@@ -59,7 +59,8 @@ from .contention import ContentionMonitor
 from .online_ab import OnlineABTest
 from .pass_correction import PassCorrection
 
-KEYS = ("threads", "chunk", "kv_split", "spin", "tile", "max_single_tile", "pages", "adaptive")
+SWITCHES = ("kv_split", "pages", "head_bound", "adaptive")
+KEYS = ("threads", "chunk", "spin", "tile", "max_single_tile", *SWITCHES)
 SEEN = 64  # passes that wait to be compared with what the cost model says of them
 DEPTH = 11  # log2 of the KV length up to which decode is one kind of pass; then each doubling
 AWAKE_S = 100e-6  # in which a thread that was woken has its core, unless another process is there
@@ -84,6 +85,8 @@ class Overrides:
     """Tokens up to which a pass is one tile."""
     pages: bool | None = None
     """Whether the system is to use huge pages."""
+    head_bound: bool = True
+    """Whether greedy passes may read a part of the output head: see `head_bound.py`."""
     adaptive: bool = True
     """Whether choices are corrected by measurements."""
 
@@ -104,7 +107,7 @@ class Overrides:
 
 def _value(key: str, value: Any) -> int | float | bool:
     text = str(value).strip().lower()
-    if key in ("pages", "adaptive", "kv_split"):
+    if key in SWITCHES:
         if text not in ("on", "off", "true", "false"):
             raise SettingError(f"{key} must be on or off, not {value!r}")
         return text in ("on", "true")

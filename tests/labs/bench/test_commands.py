@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from helpers.labs_bench import bench, table_of
@@ -27,6 +28,18 @@ def test_each_point_is_a_row() -> None:
     result = bench("causal", "1,4", "-m", "nano", "-d", "0", "--json")
     assert result.returncode == 0, result.stderr
     assert [row["tokens"] for row in json.loads(result.stdout)] == [1, 4]
+
+
+def test_a_part_of_the_head(tmp_path: Path) -> None:
+    """`head_bound` has a row for each text; nano's head is read whole."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.txt").write_text("error: the disk is full\n" * 20)
+    texts = [str(tmp_path / f"{name}.txt") for name in ("one", "two")]
+    result = bench("head_bound", *texts, "-m", "nano", "-r", "2", "--tokens", "4", "--json")
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(result.stdout)
+    assert list(rows) == ["one", "two"]
+    assert all(row["bytes"] == 1.0 and len(row["faster"]) == 2 for row in rows.values())
 
 
 def test_predictions_beside_the_clock() -> None:

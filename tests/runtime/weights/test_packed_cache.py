@@ -26,7 +26,7 @@ from helpers.own_cache import own_cache
 from triplepoint import Engine
 from triplepoint.errors import ModelError
 from triplepoint.jit.compile import Library
-from triplepoint.jit.kernels import panels
+from triplepoint.jit.kernels import head_bound, panels
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.cgroups import folders
@@ -383,6 +383,7 @@ def test_any_packing_code_counts() -> None:
     try:
         for fmt in panels.FORMATS:
             panels.pack.build(detect(), fmt=fmt)
+        head_bound.pack_copy.build(detect())
     finally:
         sys.setprofile(None)
 
