@@ -50,6 +50,10 @@ class _Tiling:
     lines: int
     min_rows: int = 1
 
+    def ahead(self, k: Kernel, after: Following, rows: Value) -> Ahead:
+        """Return what prefetches `after` in the steps of all tiles of `rows` rows."""
+        return Ahead.of(k, after, (rows + (self.rows - 1)) // self.rows if self.rows > 2 else None)
+
 
 def _tilings(k: Kernel) -> tuple[_Tiling, ...]:
     """Return one tiling, or one for few rows, which are memory-bound, and one for more.
@@ -152,7 +156,7 @@ class FloatKeys(_Products):
                 lines = [query(first_row + r) for r in range(n_rows)]
                 sums = self._sums(n_rows, vectors)
                 with k.range(0, self.key_words, name="dim") as d:
-                    ahead.step()
+                    ahead.prefetch(tiling.lines)
                     loaded = [p.load(d * lanes, lanes) for p in at]
                     for line, totals in zip(lines, sums, strict=True):
                         self._step(line, d, loaded, totals)
@@ -164,7 +168,7 @@ class FloatKeys(_Products):
             for_tiles(k, rows, tiling.rows, row_tile, tiling.min_rows)
 
         for tiling in self._tiled(rows):
-            ahead = Ahead.shared(k, after, tiling, rows)
+            ahead = tiling.ahead(k, after, rows)
             for_tiles(k, blocks, tiling.vectors, partial(block_tile, tiling=tiling, ahead=ahead))
 
 
@@ -204,7 +208,7 @@ class FloatValues(_Products):
                 lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
                 totals = self._sums(n_rows, vectors)
                 with k.range(0, steps, name="position") as s:
-                    ahead.step()
+                    ahead.prefetch(tiling.lines)
                     loaded = [base.load(s * width + n * lanes, lanes) for n in range(vectors)]
                     for line, mine in zip(lines, totals, strict=True):
                         self._step(line, s, loaded, mine)
@@ -221,7 +225,7 @@ class FloatValues(_Products):
             for_tiles(k, rows, tiling.rows, row_tile, tiling.min_rows)
 
         for tiling in self._tiled(rows):
-            ahead = Ahead.shared(k, after, tiling, rows)
+            ahead = tiling.ahead(k, after, rows)
             max_vectors = min(tiling.vectors, vectors_all)
             if self.piece is not None:
                 max_vectors = min(max_vectors, PIECE_DIMS // lanes)
@@ -249,42 +253,26 @@ class Ahead:
     part: Ptr
     words: Value
     at: Var
-    most: int = 1
-    lines: Value | None = None
-    """Lines of a step, `most` or fewer; None: `most`."""
+    tiles: Value | None
+    """Tiles of rows that share it; None: one."""
 
     @classmethod
-    def of(cls, k: Kernel, after: Following) -> Ahead:
-        return cls(after.part, after.words, k.var(k.i64(0)))
-
-    @classmethod
-    def shared(cls, k: Kernel, after: Following, tiling: _Tiling, rows: Value) -> Ahead:
-        """Return one whose `step`s prefetch as much as `rows` rows in such tiles read."""
-        most, lines = tiling.lines, None
-        if most > 1 and tiling.rows > 2:
-            alone, both = (rows <= n * tiling.rows for n in (1, 2))
-            lines = alone.select(k.i64(most), both.select(k.i64(most // 2), 1))
-        return cls(after.part, after.words, k.var(k.i64(0)), most, lines)
-
-    def step(self) -> None:
-        """Prefetch what the next tiles' step of the same number reads."""
-        at, lines = self.at.value, self.most if self.lines is None else self.lines
-        with ExitStack() as inside:
-            for n in range(self.most):
-                if self.lines is not None and n in (1, self.most // 2):
-                    inside.enter_context(self.part.k.if_(self.lines > n))
-                self.part.prefetch(at + n * LINE_WORDS, locality=2)
-        self._advance(lines)
+    def of(cls, k: Kernel, after: Following, tiles: Value | None = None) -> Ahead:
+        return cls(after.part, after.words, k.var(k.i64(0)), tiles)
 
     def prefetch(self, lines: int) -> None:
-        at = self.at.value
-        for n in range(lines):
-            self.part.prefetch(at + n * LINE_WORDS, locality=2)
-        self._advance(lines)
-
-    def _advance(self, lines: Value | int) -> None:
-        by = lines * LINE_WORDS
-        self.at.set((self.at.value + by).min(self.words - by))
+        """Prefetch for a step that reads so many lines of its own part, or a tile's share."""
+        at, part, half, quarter = self.at.value, self.part, -(-lines // 2), -(-lines // 4)
+        share: Value | int = lines
+        if self.tiles is not None and lines > 1:
+            several = self.tiles.eq(2).select(part.k.i64(half), quarter)
+            share = (self.tiles < 2).select(part.k.i64(lines), several)
+        with ExitStack() as inside:
+            for n in range(lines):
+                if not isinstance(share, int) and n in (quarter, half):
+                    inside.enter_context(part.k.if_(share > n))
+                part.prefetch(at + n * LINE_WORDS, locality=2)
+        self.at.set((at + share * LINE_WORDS).min(self.words - share * LINE_WORDS))
 
 
 @dataclass(frozen=True, slots=True)
