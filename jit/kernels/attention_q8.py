@@ -22,7 +22,7 @@ from functools import partial
 
 from ..dot import Dot, dot_words
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
-from .attention_float import Following, Merge, RowAt
+from .attention_float import LINE_WORDS, Ahead, Following, Merge, RowAt
 from .cache_q8 import (
     GROUP_DIMS,
     QUADS,
@@ -44,10 +44,8 @@ from .tiles import for_tiles
 
 HALF_BITS = 7  # of a probability in one byte: bytes that are the same, signed or not
 MAX_Q = (1 << 2 * HALF_BITS) - 1
+QUADS_OF_BLOCK = SCALE_DIMS // 4
 SCORE_ROWS = 4  # of a tile of scores: as many as leave room for the loads and one broadcast
-AHEAD = 4096
-"""Prefetch distance in int32 words, into L2. With 8 KiB ahead into L1, a token behind 4,096 took
-1.2 times as long on a Zen 4; with AVX-512 that took longer than no prefetch."""
 
 
 class _Bytes:
@@ -119,18 +117,6 @@ class _Products:
         """Return the words of four queries or probabilities, each in every lane."""
         return [line.splat(at + n, self.k.lanes) for n in range(self.dots.words)]
 
-    def _prefetch(
-        self, part: Ptr, at: Value, words: int, size: Value | int, after: Following
-    ) -> None:
-        """Prefetch `AHEAD` words after `at`; where `part` ends, continue in `after`."""
-        over = at + AHEAD - size
-        inside = self.k.b.select(
-            (over < 0).value, part.at(at + AHEAD).value, after.part.at(over).value
-        )
-        line = Ptr(self.k, inside, i32)
-        for word in range(0, words, 16):
-            line.prefetch(word, locality=2)
-
 
 class ByteKeys(_Products):
     """Attention's products q k for one head size, over int8 keys."""
@@ -150,19 +136,16 @@ class ByteKeys(_Products):
         vectors = key_vectors(k.target)
         positions = vectors * lanes
         blocks, size = self.head_dim // SCALE_DIMS, block_words(positions)
-        tiles = (count + (positions - 1)) // positions
-        with k.range(0, tiles, name="tile") as tile:
+        ahead = Ahead.of(k, after, (rows + (SCORE_ROWS - 1)) // SCORE_ROWS)
+        with k.range(0, (count + (positions - 1)) // positions, name="tile") as tile:
             start = tile * (blocks * size)
 
             def row_tile(first_row: Value, n_rows: int) -> None:
                 lines = [query(first_row + r) for r in range(n_rows)]
                 sums = [[k.var(k.zeros(f32, lanes)) for _ in range(vectors)] for _ in lines]
                 with k.range(0, blocks, name="block") as b:
-                    at = start + b * size
-                    with k.if_(first_row.eq(0)):
-                        self._prefetch(keys, at, size, tiles * (blocks * size), after)
                     here = [line.at(b * query_words(k.target)) for line in lines]
-                    self._score_block(keys.at(at), here, sums)
+                    self._score_block(keys.at(start + b * size), here, sums, ahead)
                 for r, totals in enumerate(sums):
                     for n, total in enumerate(totals):
                         at = (first_row + r) * PAGE + tile * positions + n * lanes
@@ -170,7 +153,9 @@ class ByteKeys(_Products):
 
             for_tiles(k, rows, SCORE_ROWS, row_tile)
 
-    def _score_block(self, block: Ptr, queries: list[Ptr], sums: list[list[Var]]) -> None:
+    def _score_block(
+        self, block: Ptr, queries: list[Ptr], sums: list[list[Var]], ahead: Ahead
+    ) -> None:
         """Add the products of 32 dims of a tile of keys."""
         k, dots, lanes = self.k, self.dots, self.k.lanes
         vectors = range(len(sums[0]))
@@ -180,6 +165,7 @@ class ByteKeys(_Products):
         accs = [[k.var(start) for _ in vectors] for start in starts]
 
         def quad(n: Value | int) -> None:
+            ahead.prefetch(-(-block_words(len(vectors) * lanes) // (QUADS_OF_BLOCK * LINE_WORDS)))
             keys = [dots.cached(words.load((n * len(vectors) + v) * lanes, lanes)) for v in vectors]
             for query, mine in zip(queries, accs, strict=True):
                 q = self._splats(query, n * dots.words + 2)
@@ -187,10 +173,10 @@ class ByteKeys(_Products):
                     acc.set(dots.with_query(acc.value, key, q))
 
         if dots.unrolled:
-            for n in range(SCALE_DIMS // 4):
+            for n in range(QUADS_OF_BLOCK):
                 quad(n)
         else:
-            with k.range(0, SCALE_DIMS // 4, name="quad") as n:
+            with k.range(0, QUADS_OF_BLOCK, name="quad") as n:
                 quad(n)
         key_scales = [scales(k, block, v * lanes) for v in vectors]
         for query, mine, totals in zip(queries, accs, sums, strict=True):
@@ -234,6 +220,7 @@ class ByteValues(_Products):
         k, lanes = self.k, self.k.lanes
         data = values.at(SCALE_WORDS) if self.piece is None else self.piece
         whole = self.value_dim // GROUP_DIMS * GROUP_DIMS
+        ahead = Ahead.of(k, after, (rows + (self.weigh_rows - 1)) // self.weigh_rows)
         for start, stop in ((0, whole), (whole, self.value_dim)):
             if start == stop:
                 continue
@@ -252,13 +239,10 @@ class ByteValues(_Products):
                     ) -> None:  # fmt: skip
                         lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
                         sums = self._weigh_sums(n_rows, vectors)
-                        # The tiles of a group read the same lines: the first asks for all of them.
-                        first = (within | first_row).eq(0)
                         with k.range(0, (count + 3) // 4, name="quad") as n:
                             at = n * size + base
                             if self.piece is None:
-                                with k.if_(first):
-                                    self._prefetch(data, at, size, self.value_dim * QUADS, after)
+                                ahead.prefetch(-(-vectors * lanes // LINE_WORDS))
                             self._weigh_quad(data.at(at + within), lines, n, sums)
                         for r, mine in enumerate(sums):
                             add = merge.row(first_row + r)

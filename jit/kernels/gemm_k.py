@@ -4,9 +4,9 @@ For one block of 256, activation scale s_x and int8 activations q_x:
 
     out += s_x * (sum_j d * scale_j * sum(q * q_x)  -  dmin * sum_j min_j * sum(q_x))
 
-Q6_K has a zero point of 32 instead of mins, and its inner sums start from -32 * sum(q_x). They are
-int32. The mins of all sub-blocks meet the activations' sums in a dot product of int16 pairs, which
-costs less than a multiplication for each sub-block.
+Q6_K has a zero point of 32 instead of mins: its min_j is scale_j, its dmin 32 * d. The inner sums
+are int32. The mins of all sub-blocks meet the activations' sums in a dot product of int16 pairs,
+which costs less than a multiplication, or the start of a sum, for each sub-block.
 
 Where the inner sums are int16 pairs (`target.dot` is ``maddubs``), the instruction that makes int32
 of them multiplies them by scale_j for nothing: the sum over j is an integer, too, at most
@@ -75,11 +75,11 @@ class Tile(SuperTile):
             data = panel.at(block * self.at["end"])
             xs = [row.at(block * (BLOCKS * BLOCK_BYTES)) for row in rows]
             d = [self._half_floats(data, "d", half) for half in range(2)]
-            if self.fmt != "q6_k" and not self.integer:
-                self._start_with_mins(data, xs, parts)
-            else:
+            if self.integer:
                 for part in (v for pair in parts for v in pair):
                     part.set(k.zeros(self.element, lanes))
+            else:
+                self._start_with_mins(data, d, xs, parts)
             # One token alone waits for its sums: what does not need them comes first.
             early = self.fmt != "q6_k" and self.integer and len(xs) == 1
             mins = [self._mins(data, xs, half) for half in range(2)] if early else None
@@ -149,7 +149,7 @@ class Tile(SuperTile):
             totals = [[part.value for part in pair] for pair in parts]
         else:
             factors = [None, None]
-            totals = [[start] * 2 for start in self._starts(xs, sub, n)]
+            totals = [[k.zeros(i32, lanes)] * 2 for _ in xs]
         accs = [[self.dot.begin(total) for total in pair] for pair in totals]
 
         def ended() -> list[list[Value]]:
@@ -169,18 +169,6 @@ class Tile(SuperTile):
         for pair, wholes in zip(parts, ended(), strict=True):
             for part, whole, scale in zip(pair, wholes, scales, strict=True):
                 part.set(whole if self.integer else k.fma(whole.to(f32), scale, part.value))
-
-    def _starts(self, xs: list[Ptr], sub: Value, n: int) -> list[Value]:
-        """Return the initial sum of each row: Q6_K's zero point times the activations' sum."""
-        k, lanes = self.k, self.lanes
-        if self.fmt != "q6_k":
-            return [k.zeros(i32, lanes) for _ in xs]
-        out = []
-        for x in xs:
-            both = x.at(sub * BLOCK_BYTES + 4).cast(i32).splat(0, lanes)
-            one = both.sar(16) << 5 if n else (both << 16).sar(11)
-            out.append(0 - one)
-        return out
 
     def _weights(self, data: Ptr, sub: Value, group: int, half: int) -> Value:
         """Return K-group `group` of activation block `sub` for one half: int32 lanes of bytes."""
@@ -221,10 +209,13 @@ class Tile(SuperTile):
             return (pair.sar(8) if n else (pair << 8).sar(8)).to(i32)
         return scales.cast(i8).load(where, lanes).to(i32, signed=False)
 
-    def _start_with_mins(self, data: Ptr, xs: list[Ptr], parts: list[list[Var]]) -> None:
+    def _start_with_mins(
+        self, data: Ptr, d: list[Value], xs: list[Ptr], parts: list[list[Var]]
+    ) -> None:
         """Initialize a block's parts with its mins times the activations' sums."""
         for half in range(2):
-            factor = 0.0 - self._half_floats(data, "dmin", half)
+            zero_point = self.fmt == "q6_k"
+            factor = d[half] * -32.0 if zero_point else 0.0 - self._half_floats(data, "dmin", half)
             for pair, mins in zip(parts, self._mins(data, xs, half), strict=True):
                 pair[half].set(mins.to(f32) * factor)
 
