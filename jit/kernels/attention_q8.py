@@ -44,7 +44,6 @@ from .tiles import for_tiles
 
 HALF_BITS = 7  # of a probability in one byte: bytes that are the same, signed or not
 MAX_Q = (1 << 2 * HALF_BITS) - 1
-QUADS_OF_BLOCK = SCALE_DIMS // 4
 SCORE_ROWS = 4  # of a tile of scores: as many as leave room for the loads and one broadcast
 
 
@@ -145,7 +144,8 @@ class ByteKeys(_Products):
                 sums = [[k.var(k.zeros(f32, lanes)) for _ in range(vectors)] for _ in lines]
                 with k.range(0, blocks, name="block") as b:
                     here = [line.at(b * query_words(k.target)) for line in lines]
-                    self._score_block(keys.at(start + b * size), here, sums, ahead)
+                    ahead.prefetch(-(-size // LINE_WORDS))
+                    self._score_block(keys.at(start + b * size), here, sums)
                 for r, totals in enumerate(sums):
                     for n, total in enumerate(totals):
                         at = (first_row + r) * PAGE + tile * positions + n * lanes
@@ -153,9 +153,7 @@ class ByteKeys(_Products):
 
             for_tiles(k, rows, SCORE_ROWS, row_tile)
 
-    def _score_block(
-        self, block: Ptr, queries: list[Ptr], sums: list[list[Var]], ahead: Ahead
-    ) -> None:
+    def _score_block(self, block: Ptr, queries: list[Ptr], sums: list[list[Var]]) -> None:
         """Add the products of 32 dims of a tile of keys."""
         k, dots, lanes = self.k, self.dots, self.k.lanes
         vectors = range(len(sums[0]))
@@ -165,7 +163,6 @@ class ByteKeys(_Products):
         accs = [[k.var(start) for _ in vectors] for start in starts]
 
         def quad(n: Value | int) -> None:
-            ahead.prefetch(-(-block_words(len(vectors) * lanes) // (QUADS_OF_BLOCK * LINE_WORDS)))
             keys = [dots.cached(words.load((n * len(vectors) + v) * lanes, lanes)) for v in vectors]
             for query, mine in zip(queries, accs, strict=True):
                 q = self._splats(query, n * dots.words + 2)
@@ -173,10 +170,10 @@ class ByteKeys(_Products):
                     acc.set(dots.with_query(acc.value, key, q))
 
         if dots.unrolled:
-            for n in range(QUADS_OF_BLOCK):
+            for n in range(SCALE_DIMS // 4):
                 quad(n)
         else:
-            with k.range(0, QUADS_OF_BLOCK, name="quad") as n:
+            with k.range(0, SCALE_DIMS // 4, name="quad") as n:
                 quad(n)
         key_scales = [scales(k, block, v * lanes) for v in vectors]
         for query, mine, totals in zip(queries, accs, sums, strict=True):
