@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,13 +68,18 @@ class Reference:
 class LlamaCpp:
     """llama.cpp in an interpreter that has llama-cpp-python."""
 
-    def __init__(self, python: str, path: Path, cache: str, context: int = TOKENS) -> None:
+    def __init__(
+        self, python: str, path: Path, cache: str, context: int = TOKENS, threads: int = 0
+    ) -> None:
+        """Load a file; threads 0: one per CPU."""
         script = Path(__file__).with_name("llama_logits.py")
-        command = [python, script, path, cache, str(context)]
+        threads = threads or os.cpu_count() or 1
+        command = [python, script, path, cache, str(context), str(threads)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe)
         line = self._out.readline()
         if not line:
+            self.close()
             raise SystemExit(f"{python} could not load {path} with llama-cpp-python (see above)")
         about = json.loads(line)
         self.version, self.n_vocab = f"llama-cpp-python {about['version']}", about["n_vocab"]
@@ -85,13 +91,21 @@ class LlamaCpp:
 
     def rows(self, ids: Sequence[int]) -> Rows:
         """Yield the logits after each token."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(list(ids)).encode() + b"\n")
-        self.process.stdin.flush()
+        self._ask(ids)
         for start in range(0, len(ids), SCORE_CHUNK):
             count = min(SCORE_CHUNK, len(ids) - start)
             data = self._out.read(4 * self.n_vocab * count)
             yield np.frombuffer(data, np.float32).reshape(count, self.n_vocab)
+
+    def greedy(self, ids: Sequence[int], count: int) -> list[int]:
+        """Return the `count` likeliest ids after `ids`, each behind the ones before it."""
+        self._ask(ids, count)
+        return json.loads(self._out.readline())
+
+    def _ask(self, ids: Sequence[int], greedy: int = 0) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([list(ids), greedy]).encode() + b"\n")
+        self.process.stdin.flush()
 
     def close(self) -> None:
         """End the process."""

@@ -1,11 +1,13 @@
-"""llama.cpp's logits behind a pipe: see `exactness.py`.
+"""llama.cpp's answers behind a pipe: see `LlamaCpp` in `exactness.py`.
 
-    PYTHON llama_logits.py MODEL CACHE CONTEXT
+    PYTHON llama_logits.py MODEL CACHE CONTEXT THREADS
 
 This file is run as a script by an interpreter that has llama-cpp-python, which need not be ours: it
 uses only that package and the standard library. CACHE is f32, f16 or q8_0; other settings are
-llama.cpp's own. The first line of stdout is a JSON object, version and n_vocab. Then each line of
-stdin is a JSON list of ids, read with an empty cache and answered by float32 [len(ids), n_vocab].
+llama.cpp's own, but for f32, which is read without flash attention. The first line of stdout is a
+JSON object, version and n_vocab. Then each line of stdin is a JSON list, ids and a count: they are
+read with an empty cache, and answered by float32 [len(ids), n_vocab] if the count is 0, or else by
+a line with the JSON list of so many greedy ids after them.
 """
 
 from __future__ import annotations
@@ -14,11 +16,32 @@ import ctypes
 import json
 import os
 import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 CHUNK = 256  # tokens of a pass: of each of them the logits are held
 
 
-def main(path: str, cache: str, length: int) -> None:
+def read(lib: Any, context: Any, ids: Sequence[int], first: int, every: bool) -> Iterator[Any]:
+    """Read ids at positions from `first`; yield pointers to the logits of each, or of the last."""
+    for start in range(0, len(ids), CHUNK):
+        part = ids[start : start + CHUNK]
+        wanted = [n for n in range(len(part)) if every or start + n == len(ids) - 1]
+        batch = lib.llama_batch_init(len(part), 0, 1)
+        batch.n_tokens = len(part)
+        for n, token in enumerate(part):
+            batch.token[n], batch.pos[n], batch.logits[n] = token, first + start + n, n in wanted
+            batch.n_seq_id[n], batch.seq_id[n][0] = 1, 0
+        failed = lib.llama_decode(context, batch)
+        lib.llama_batch_free(batch)
+        if failed:
+            raise SystemExit(f"llama.cpp cannot read {len(ids)} tokens")
+        for n in wanted:
+            yield lib.llama_get_logits_ith(context, n)
+
+
+def main(path: str, cache: str, length: int, threads: int) -> None:
     import llama_cpp as lib  # pyright: ignore[reportMissingImports]
 
     out = os.fdopen(os.dup(1), "wb")
@@ -33,8 +56,10 @@ def main(path: str, cache: str, length: int) -> None:
         raise SystemExit(f"llama.cpp cannot load {path}")
     settings = lib.llama_context_default_params()
     settings.n_ctx, settings.n_batch = length, CHUNK
-    settings.n_threads = settings.n_threads_batch = os.cpu_count() or 1
+    settings.n_threads = settings.n_threads_batch = threads
     settings.type_k = settings.type_v = getattr(lib, f"GGML_TYPE_{cache.upper()}")
+    if cache == "f32":
+        settings.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
     context = lib.llama_init_from_model(model, settings)
     if not context:
         raise SystemExit(f"llama.cpp makes no context with a cache in {cache}")
@@ -43,23 +68,22 @@ def main(path: str, cache: str, length: int) -> None:
     out.write(json.dumps(about).encode() + b"\n")
     out.flush()
     for line in sys.stdin:
-        ids = json.loads(line)
+        ids, count = json.loads(line)
         lib.llama_memory_clear(lib.llama_get_memory(context), True)
-        for start in range(0, len(ids), CHUNK):
-            part = ids[start : start + CHUNK]
-            batch = lib.llama_batch_init(len(part), 0, 1)
-            batch.n_tokens = len(part)
-            for n, token in enumerate(part):
-                batch.token[n], batch.pos[n], batch.logits[n] = token, start + n, 1
-                batch.n_seq_id[n], batch.seq_id[n][0] = 1, 0
-            failed = lib.llama_decode(context, batch)
-            lib.llama_batch_free(batch)
-            if failed:
-                raise SystemExit(f"llama.cpp cannot read {len(ids)} tokens")
-            for n in range(len(part)):
-                out.write(ctypes.string_at(lib.llama_get_logits_ith(context, n), 4 * n_vocab))
+        if not count:
+            for row in read(lib, context, ids, 0, every=True):
+                out.write(ctypes.string_at(row, 4 * n_vocab))
+        greedy, fed, first = [], ids, 0
+        while len(greedy) < count:
+            (row,) = read(lib, context, fed, first, every=False)
+            logits = array("f", ctypes.string_at(row, 4 * n_vocab))
+            first += len(fed)
+            fed = [max(range(n_vocab), key=logits.__getitem__)]
+            greedy += fed
+        if count:
+            out.write(json.dumps(greedy).encode() + b"\n")
         out.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
