@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ..kv_formats import KVFormat
 from ..simd import Kernel, Ptr, Value, i32
 
-KVFormat = Literal["bf16", "k16v8", "q8", "f32"]
 Stored = Literal["bf16", "q8", "f32"]
 """How a number of the cache is stored, be it of a key or of a value."""
 Part = Literal["k", "v"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from ....errors import TriplepointError
-from ....jit.kernels.kvcache import KVFormat
+from ....jit.kv_formats import KV_FORMATS
 from ....jit.targets import named
 from ....tools import ToolSet
 from ...conversation.chat import Chat
@@ -157,9 +157,7 @@ def _kinds(network: Decoder) -> list[LayerKind]:
 
 def _kv_bytes(shape: HeadShape | None, layers: int, row_width: int = 0) -> dict[str, float]:
     shapes = [shape] * layers
-    return {
-        kv: KVLayout(kv, shapes, 0, row_width=row_width).position_bytes for kv in get_args(KVFormat)
-    }
+    return {kv: KVLayout(kv, shapes, 0, row_width=row_width).position_bytes for kv in KV_FORMATS}
 
 
 def _what(mixer: Half | None, window: int) -> str:
