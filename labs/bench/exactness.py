@@ -44,6 +44,7 @@ from .divergence import (
 )
 
 TOKENS = 512  # of a text, unless it is shorter
+CPUS = os.cpu_count() or 1
 
 
 class Reference:
@@ -69,11 +70,9 @@ class LlamaCpp:
     """llama.cpp in an interpreter that has llama-cpp-python."""
 
     def __init__(
-        self, python: str, path: Path, cache: str, context: int = TOKENS, threads: int = 0
+        self, python: str, path: Path, cache: str, context: int = TOKENS, threads: int = CPUS
     ) -> None:
-        """Load a file; threads 0: one per CPU."""
         script = Path(__file__).with_name("llama_logits.py")
-        threads = threads or os.cpu_count() or 1
         command = [python, script, path, cache, str(context), str(threads)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe)
@@ -89,23 +88,15 @@ class LlamaCpp:
         assert self.process.stdout is not None
         return self.process.stdout
 
-    def rows(self, ids: Sequence[int]) -> Rows:
-        """Yield the logits after each token."""
-        self._ask(ids)
+    def rows(self, ids: Sequence[int], position: int = 0) -> Rows:
+        """Yield the logits after each token; position: of the first, behind what was read."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([position, list(ids)]).encode() + b"\n")
+        self.process.stdin.flush()
         for start in range(0, len(ids), SCORE_CHUNK):
             count = min(SCORE_CHUNK, len(ids) - start)
             data = self._out.read(4 * self.n_vocab * count)
             yield np.frombuffer(data, np.float32).reshape(count, self.n_vocab)
-
-    def greedy(self, ids: Sequence[int], count: int) -> list[int]:
-        """Return the `count` likeliest ids after `ids`, each behind the ones before it."""
-        self._ask(ids, count)
-        return json.loads(self._out.readline())
-
-    def _ask(self, ids: Sequence[int], greedy: int = 0) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([list(ids), greedy]).encode() + b"\n")
-        self.process.stdin.flush()
 
     def close(self) -> None:
         """End the process."""

@@ -1,13 +1,12 @@
-"""llama.cpp's answers behind a pipe: see `LlamaCpp` in `exactness.py`.
+"""llama.cpp's logits behind a pipe: see `LlamaCpp` in `exactness.py`.
 
     PYTHON llama_logits.py MODEL CACHE CONTEXT THREADS
 
 This file is run as a script by an interpreter that has llama-cpp-python, which need not be ours: it
-uses only that package and the standard library. CACHE is f32, f16 or q8_0; other settings are
-llama.cpp's own, but for f32, which is read without flash attention. The first line of stdout is a
-JSON object, version and n_vocab. Then each line of stdin is a JSON list, ids and a count: they are
-read with an empty cache, and answered by float32 [len(ids), n_vocab] if the count is 0, or else by
-a line with the JSON list of so many greedy ids after them.
+uses only that package and the standard library. CACHE is f32 (without flash attention), f16 or
+q8_0; other settings are llama.cpp's own. The first line of stdout is a JSON object, version and
+n_vocab. Then each line of stdin is a JSON list, a position and ids: they are read behind so many
+others, 0 empties the cache, and answered by float32 [len(ids), n_vocab].
 """
 
 from __future__ import annotations
@@ -16,29 +15,8 @@ import ctypes
 import json
 import os
 import sys
-from array import array
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 CHUNK = 256  # tokens of a pass: of each of them the logits are held
-
-
-def read(lib: Any, context: Any, ids: Sequence[int], first: int, every: bool) -> Iterator[Any]:
-    """Read ids at positions from `first`; yield pointers to the logits of each, or of the last."""
-    for start in range(0, len(ids), CHUNK):
-        part = ids[start : start + CHUNK]
-        wanted = [n for n in range(len(part)) if every or start + n == len(ids) - 1]
-        batch = lib.llama_batch_init(len(part), 0, 1)
-        batch.n_tokens = len(part)
-        for n, token in enumerate(part):
-            batch.token[n], batch.pos[n], batch.logits[n] = token, first + start + n, n in wanted
-            batch.n_seq_id[n], batch.seq_id[n][0] = 1, 0
-        failed = lib.llama_decode(context, batch)
-        lib.llama_batch_free(batch)
-        if failed:
-            raise SystemExit(f"llama.cpp cannot read {len(ids)} tokens")
-        for n in wanted:
-            yield lib.llama_get_logits_ith(context, n)
 
 
 def main(path: str, cache: str, length: int, threads: int) -> None:
@@ -68,22 +46,24 @@ def main(path: str, cache: str, length: int, threads: int) -> None:
     out.write(json.dumps(about).encode() + b"\n")
     out.flush()
     for line in sys.stdin:
-        ids, count = json.loads(line)
-        lib.llama_memory_clear(lib.llama_get_memory(context), True)
-        if not count:
-            for row in read(lib, context, ids, 0, every=True):
-                out.write(ctypes.string_at(row, 4 * n_vocab))
-        greedy, fed, first = [], ids, 0
-        while len(greedy) < count:
-            (row,) = read(lib, context, fed, first, every=False)
-            logits = array("f", ctypes.string_at(row, 4 * n_vocab))
-            first += len(fed)
-            fed = [max(range(n_vocab), key=logits.__getitem__)]
-            greedy += fed
-        if count:
-            out.write(json.dumps(greedy).encode() + b"\n")
+        position, ids = json.loads(line)
+        if not position:
+            lib.llama_memory_clear(lib.llama_get_memory(context), True)
+        for start in range(0, len(ids), CHUNK):
+            part = ids[start : start + CHUNK]
+            batch = lib.llama_batch_init(len(part), 0, 1)
+            batch.n_tokens = len(part)
+            for n, token in enumerate(part):
+                batch.token[n], batch.pos[n], batch.logits[n] = token, position + start + n, 1
+                batch.n_seq_id[n], batch.seq_id[n][0] = 1, 0
+            failed = lib.llama_decode(context, batch)
+            lib.llama_batch_free(batch)
+            if failed:
+                raise SystemExit(f"llama.cpp cannot read {len(ids)} tokens")
+            for n in range(len(part)):
+                out.write(ctypes.string_at(lib.llama_get_logits_ith(context, n), 4 * n_vocab))
         out.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
+    main(*sys.argv[1:3], *map(int, sys.argv[3:]))

@@ -34,6 +34,12 @@ def theirs(python: str, path: Path, ids: list[int]) -> np.ndarray:
 
 def greedy(python: str, path: Path, prompts: list[list[int]], count: int) -> list[list[int]]:
     """The likeliest `count` tokens after each prompt, cache in float32."""
+    answers: list[list[int]] = [[] for _ in prompts]
     context = max(map(len, prompts)) + count
     with closing(LlamaCpp(python, path, "f32", context, threads=1)) as peer:
-        return [peer.greedy(ids, count) for ids in prompts]
+        for ids, answer in zip(prompts, answers, strict=True):
+            *_, rows = peer.rows(ids)
+            for position in range(len(ids), len(ids) + count):
+                answer.append(int(rows[-1].argmax()))
+                (rows,) = peer.rows(answer[-1:], position)
+    return answers
