@@ -66,6 +66,18 @@ class Reference:
                 yield self.network.lm_head(part).numpy()
 
 
+class OwnReference:
+    """The engine itself with a float32 cache: what other caches cost alone, in long texts too."""
+
+    def __init__(self, path: Path, context: int) -> None:
+        self.engine = Engine.load(path, kv="f32", context=context)
+
+    def rows(self, ids: Sequence[int]) -> Rows:
+        """Yield the logits after each token."""
+        with closing(self.engine.session()) as session:
+            yield from session.scores(ids)
+
+
 class LlamaCpp:
     """llama.cpp in an interpreter that has llama-cpp-python."""
 
@@ -110,7 +122,7 @@ def tokens_of(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def measure(
-    reference: Reference,
+    reference: Reference | OwnReference,
     engines: Mapping[str, Engine],
     peers: Mapping[str, LlamaCpp],
     texts: Mapping[str, str],
@@ -154,6 +166,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--tokens", type=int, default=TOKENS, help="of a text (default: 512)")
+    parser.add_argument("--own", action="store_true", help="the reference is our float32 cache")
     parser.add_argument("--kv", nargs="+", default=["bf16", "f32"], help="formats of our cache")
     parser.add_argument("--llama", metavar="PYTHON", help="an interpreter with llama-cpp-python")
     parser.add_argument("--llama-kv", nargs="+", default=["f16"], help="formats of its cache")
@@ -171,7 +184,8 @@ def main() -> None:
     engines = {kv: Engine.load(args.model, kv=kv, context=args.tokens) for kv in args.kv}
     found: dict[str, dict[str, Score]] = {}
     kl: dict[str, list[float]] = {}
-    reference = Reference(args.model)
+    own = args.own and OwnReference(args.model, args.tokens)
+    reference = own or Reference(args.model)
     for text, scored, figures in measure(reference, engines, peers, texts, args.tokens):
         for name, one in scored.items():
             found.setdefault(name, {})[text] = one
