@@ -64,7 +64,10 @@ def guard(mapped: mmap.mmap) -> np.ndarray | None:
         int64 [1]: 1 once a page of it was touched that its file no longer has: it reads as zeros.
         None where it cannot be guarded.
     """
-    handler = _installed()
+    try:
+        handler = _installed()
+    except TriplepointError:  # a CPU that nothing can be compiled for now runs no pass either
+        return None
     return None if handler is None else handler.guard(mapped)
 
 
@@ -112,10 +115,7 @@ def _installed() -> _Handler | None:
     global faults
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
-    try:
-        handler = _Handler()
-    except TriplepointError:  # a CPU that nothing can be compiled for runs no pass either
-        return None
+    handler = _Handler()
     faults = handler.table[FAULTS : FAULTS + 1]
     return handler
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from ..arguments import open_regular, user_folder
 from ..errors import ModelError, SettingError
+from ..jit.kv_formats import KV_FORMATS
 from .files import write_file
 
 MODEL = "TRIPLEPOINT_MODEL"
@@ -41,9 +42,6 @@ def _is_limit(value: object) -> bool:
 
     return is_limit(value)
 
-
-KV_FORMATS = ("bf16", "k16v8", "q8", "f32")
-"""Formats of the KV cache, as `kvcache.KVFormat` has them: known here before kernels are."""
 
 KEYS: dict[str, tuple[str, str, tuple[type, ...], Callable[[Any], object]]] = {
     "model": (BUILT_IN, 'a quoted name, such as "qwen3:4b"', (str,), str.strip),

@@ -22,12 +22,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ..kv_formats import KVFormat
 from ..simd import Kernel, Ptr, Value, i32
 
-KVFormat = Literal["bf16", "k16v8", "q8", "f32"]
 Stored = Literal["bf16", "q8", "f32"]
 """How a number of the cache is stored, be it of a key or of a value."""
 Part = Literal["k", "v"]
+KeyForm = Literal["centered", "equalized"]
+"""What stored keys are that have biases: see `rope.py`."""
 PAGE = 256  # positions; also the chunk of attention's online softmax
 SCALE_DIMS = 32  # dims of a key that share a scale in q8; a value has one scale for all its dims
 

@@ -327,6 +327,11 @@ def _store_centers(out: Ptr, query: list[Value], mean: Dims, scale: Value) -> No
         out.store((count + n) * lanes, (y * a - x * b) * factor)
 
 
+def slow_pairs(cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+    """Return which pairs of a rotary table turn slowly: bool [pairs]."""
+    return np.abs(np.arctan2(sin[1], cos[1])) < 2 * np.pi / SLOW
+
+
 def center_biases(
     biases: np.ndarray, cos: np.ndarray, sin: np.ndarray, adjacent: bool
 ) -> np.ndarray:
@@ -341,8 +346,7 @@ def center_biases(
     Returns:
         float32 [kv heads, head_dim].
     """
-    pairs = cos.shape[1]
-    slow = np.abs(np.arctan2(sin[1], cos[1])) < 2 * np.pi / SLOW
+    pairs, slow = cos.shape[1], slow_pairs(cos, sin)
     of_dims = np.repeat(slow, 2) if adjacent else np.tile(slow, 2)
     found = np.zeros_like(biases)
     found[:, : 2 * pairs] = np.where(of_dims, biases[:, : 2 * pairs], 0)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ from .divergence import (
 )
 
 TOKENS = 512  # of a text, unless it is shorter
+CPUS = os.cpu_count() or 1
 
 
 class Reference:
@@ -64,16 +66,31 @@ class Reference:
                 yield self.network.lm_head(part).numpy()
 
 
+class OwnReference:
+    """The engine itself with a float32 cache: what other caches cost alone, in long texts too."""
+
+    def __init__(self, path: Path, context: int) -> None:
+        self.engine = Engine.load(path, kv="f32", context=context)
+
+    def rows(self, ids: Sequence[int]) -> Rows:
+        """Yield the logits after each token."""
+        with closing(self.engine.session()) as session:
+            yield from session.scores(ids)
+
+
 class LlamaCpp:
     """llama.cpp in an interpreter that has llama-cpp-python."""
 
-    def __init__(self, python: str, path: Path, cache: str, context: int = TOKENS) -> None:
+    def __init__(
+        self, python: str, path: Path, cache: str, context: int = TOKENS, threads: int = CPUS
+    ) -> None:
         script = Path(__file__).with_name("llama_logits.py")
-        command = [python, script, path, cache, str(context)]
+        command = [python, script, path, cache, str(context), str(threads)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe)
         line = self._out.readline()
         if not line:
+            self.close()
             raise SystemExit(f"{python} could not load {path} with llama-cpp-python (see above)")
         about = json.loads(line)
         self.version, self.n_vocab = f"llama-cpp-python {about['version']}", about["n_vocab"]
@@ -83,10 +100,10 @@ class LlamaCpp:
         assert self.process.stdout is not None
         return self.process.stdout
 
-    def rows(self, ids: Sequence[int]) -> Rows:
-        """Yield the logits after each token."""
+    def rows(self, ids: Sequence[int], position: int = 0) -> Rows:
+        """Yield the logits after each token; position: of the first, behind what was read."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(list(ids)).encode() + b"\n")
+        self.process.stdin.write(json.dumps([position, list(ids)]).encode() + b"\n")
         self.process.stdin.flush()
         for start in range(0, len(ids), SCORE_CHUNK):
             count = min(SCORE_CHUNK, len(ids) - start)
@@ -105,7 +122,7 @@ def tokens_of(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def measure(
-    reference: Reference,
+    reference: Reference | OwnReference,
     engines: Mapping[str, Engine],
     peers: Mapping[str, LlamaCpp],
     texts: Mapping[str, str],
@@ -149,6 +166,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--tokens", type=int, default=TOKENS, help="of a text (default: 512)")
+    parser.add_argument("--own", action="store_true", help="the reference is our float32 cache")
     parser.add_argument("--kv", nargs="+", default=["bf16", "f32"], help="formats of our cache")
     parser.add_argument("--llama", metavar="PYTHON", help="an interpreter with llama-cpp-python")
     parser.add_argument("--llama-kv", nargs="+", default=["f16"], help="formats of its cache")
@@ -166,7 +184,8 @@ def main() -> None:
     engines = {kv: Engine.load(args.model, kv=kv, context=args.tokens) for kv in args.kv}
     found: dict[str, dict[str, Score]] = {}
     kl: dict[str, list[float]] = {}
-    reference = Reference(args.model)
+    own = args.own and OwnReference(args.model, args.tokens)
+    reference = own or Reference(args.model)
     for text, scored, figures in measure(reference, engines, peers, texts, args.tokens):
         for name, one in scored.items():
             found.setdefault(name, {})[text] = one

@@ -182,7 +182,7 @@ def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
         kv=engine.kv,
         machine=MachineRecord(cpu=machine.cpu, cores=machine.cores, profile=machine.as_dict()),
         versions=versions(),
-        tuning=loaded.tuning.describe() if loaded else {},
+        tuning=loaded.describe() if loaded else {},
         **given,
     )
 

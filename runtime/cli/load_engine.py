@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError
+from ...jit.kv_formats import KV_FORMATS
 from ..cgroups import require_address_space
 from .option_groups import OptionGroup, Section, option
 from .output import Output, read_answer
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ..remote import RemoteEngine
 
 MODEL = "a GGUF file, a pulled alias or ORG/NAME[:QUANT], nano, or synthetic:…"
-KV = ("bf16", "k16v8", "q8", "f32")  # as config.py has them, which no help imports
 JUMP = "jump_forward"
 AUTO = ("auto", "auto")
 """Default source and number of drafted tokens."""
@@ -95,7 +95,7 @@ class EngineOptions(OptionGroup):
     """number of threads (default: as many as are fastest, up to the physical cores)"""
     target: str | None = option("T")
     """CPU target, e.g. avx2 (default: the best one)"""
-    kv: str | None = option(choices=KV)
+    kv: str | None = option(choices=KV_FORMATS)
     """KV cache format (default: bf16)"""
     kv_memory: int | None = option("SIZE", type=nbytes)
     """memory for all KV caches, e.g. 4GB (default: three quarters of free memory)"""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ...arguments import Closing, ProcessBound, as_list, as_mapping, check_switc
 from ...errors import ModelError, SettingError
 from ...jit import targets
 from ...jit.compile import Library
-from ...jit.kernels.kvcache import KVFormat
+from ...jit.kv_formats import KV_FORMATS, KVFormat
 from ...jit.pool import Pool
 from .. import models
 from ..config import default_model, keeps_packed_weights
@@ -124,8 +124,8 @@ class Engine(ProcessBound, Closing):
             TargetError: the target is unknown or cannot run here.
             SettingError: another setting is invalid.
         """
-        if kv not in get_args(KVFormat):
-            known = ", ".join(get_args(KVFormat))
+        if kv not in KV_FORMATS:
+            known = ", ".join(KV_FORMATS)
             raise SettingError(f"unknown KV cache format {kv!r}; known: {known}")
         if cache_packed_weights is not None:
             check_switch(cache_packed_weights, "cache_packed_weights", SettingError)

@@ -157,11 +157,14 @@ def load(
     if of != here:
         what = [
             f"{key}: {of.get(key)} there, {here[key]} here"
+            if key != "layout"
+            else "layout: of another version of triplepoint"
             for key in here
             if of.get(key) != here[key]
         ]
         raise EngineError(
-            f"the session in {where} was saved with other settings ({'; '.join(what)})"
+            f"the session in {where} was saved with other settings ({'; '.join(what)}), so its "
+            f"tokens have to be prefilled again; {INDEX} has them"
         )
     tokens, cached, cache = body["tokens"], body["cached"], session.cache
     if len(tokens) > session.context:

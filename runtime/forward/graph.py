@@ -12,7 +12,7 @@ all meet in between."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from ...jit.kernels import (
     latent,
     rope,
 )
+from ...jit.kernels.kvcache import KeyForm
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
 from ...jit.targets import CpuTarget
@@ -206,13 +207,14 @@ class GraphBuilder(GemmBuilder):
         sinks: np.ndarray | None = None,
         eps: float = 0.0,
         gated: bool = False,
+        key_forms: Collection[KeyForm] = (),
         key_norms: np.ndarray | None = None,
     ) -> Activation:
         """Rotate q and k, append k and v to the cache, and attend to it.
 
         Before that come the biases (of all query heads, keys and values, one after the other) and
         the norms of q and k, if there are any. A layer that reads another's cache has no k and v.
-        key_norms: see `rope.equalizers`; without them keys are stored as large as they are.
+        key_forms: what stored keys are that have biases; key_norms: see `rope.equalizers`.
         sinks: float32 [heads]. gated: in q each head's query is followed by a gate, and its result
         is multiplied by sigmoid(gate).
         """
@@ -231,19 +233,19 @@ class GraphBuilder(GemmBuilder):
         }
         bias = cos if biases is None else biases
         assert rule.source not in self._changed, "whose keys lack a bias that is not known here"
-        if biases is not None and norms is None and rule.source is None:
+        if key_forms:
+            assert biases is not None, "a form of keys with biases"
+            self._changed.add(self.layer_index)
             left = biases.reshape(-1, h.head_dim)[h.heads :][: h.kv_heads]
-            means = self._means(left, rule)
-            if means is not None:
+            if "centered" in key_forms:
+                means = rope.center_biases(left, cos, sin, rule.adjacent)
                 left = left - means
                 bias, sizes["centered"] = np.append(bias, means), cos.shape[1]
-                self._changed.add(self.layer_index)
-            if key_norms is not None and rule.table is not None:
-                both = rope.equalizers(
-                    key_norms.reshape(left.shape), left, cos.shape[1], rule.adjacent
-                )
+            if "equalized" in key_forms:
+                assert key_norms is not None, "`norm_keys` computed them"
+                sized = key_norms.reshape(left.shape)
+                both = rope.equalizers(sized, left, cos.shape[1], rule.adjacent)
                 bias, form["equalized"] = np.append(bias, both), True
-                self._changed.add(self.layer_index)
         width = h.head_dim + 2 * sizes.get("centered", 0)
         rotated = self.buffers.get("rotated", self.max_tokens, h.heads * width)
         cache = [BASE, *kv.offsets(self.layer_index if rule.source is None else rule.source)]
@@ -274,16 +276,6 @@ class GraphBuilder(GemmBuilder):
             args = [out.data, q.data, out.stride, q.stride]
             self.tape.op("attention_gate", kernel, args, self.units(TOKENS, h.heads))
         return out
-
-    def _means(self, biases: np.ndarray, rule: AttentionSpec) -> np.ndarray | None:
-        """Return the key biases that are left out of cached keys, or None: see `rope.py`.
-
-        A float32 cache loses nothing by them, and a cap bounds whole scores.
-        """
-        if self.kv.format == "f32" or rule.table is None or rule.cap:
-            return None
-        means = rope.center_biases(biases, *self.kv.tables[rule.table], rule.adjacent)
-        return means if means.any() else None
 
     def attend_latent(
         self,

@@ -10,7 +10,6 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 from ...errors import ModelError, TriplepointError
 from ..gguf.file import GGMLType, GGUFFile, MetadataValue
@@ -166,7 +165,7 @@ def _problems(gguf: GGUFFile, architecture: str, types: dict[str, TypeShare]) ->
 def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     from ...jit import targets
     from ...jit.compile import Library, ObjectCache
-    from ...jit.kernels.kvcache import KVFormat
+    from ...jit.kv_formats import KV_FORMATS
     from .. import models
     from ..forward.kv import KVLayout
     from ..weights.loader import WeightLoader
@@ -176,7 +175,7 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     shapes, windows = zip(*network.cached, strict=True)
     layouts = {
         kv: KVLayout(kv, shapes, 0, windows=windows, row_width=network.row_width)
-        for kv in get_args(KVFormat)
+        for kv in KV_FORMATS
     }
     kv_token = {kv: layout.position_bytes for kv, layout in layouts.items()}
     usual = layouts["bf16"]

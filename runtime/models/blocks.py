@@ -7,12 +7,14 @@ A half adds to x what it makes of it: of norm(x), or of x itself, and as it come
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from ...jit.kernels.kvcache import KeyForm, KVFormat, key_format
+from ...jit.kernels.rope import slow_pairs
 from ..forward.appending import append
 from ..forward.graph import GraphBuilder
 from ..forward.recurrent import ShortConv
@@ -103,7 +105,7 @@ class Attention(Half):
         post_norm: weights of the norm of what is added, if there is one.
         gated: whether queries bring a gate of what becomes of them, head by head.
         gate: matrix of gates of what the heads make, one a head or one a dim; see `gate_heads`.
-        key_norms: norms of the rows of the keys' matrix, where cached keys need them.
+        key_norms: norms of the rows of the keys' matrix, where cached keys are equalized.
     """
 
     norm: np.ndarray | None
@@ -120,6 +122,24 @@ class Attention(Half):
     gated: bool = False
     gate: Matrix | None = None
     key_norms: np.ndarray | None = None
+
+    def key_forms(
+        self, kv: KVFormat, tables: Sequence[tuple[np.ndarray, np.ndarray]]
+    ) -> tuple[KeyForm, ...]:
+        """Return what keys are when a cache of this format stores them: see `rope.py`.
+
+        A float32 cache loses nothing by biases, and a cap bounds whole scores.
+
+        tables: rotary tables of two positions or more.
+        """
+        rule = self.rule
+        if self.biases is None or self.qk_norms or rule.source is not None or rule.table is None:
+            return ()
+        forms: dict[KeyForm, object] = {
+            "centered": kv != "f32" and not rule.cap and slow_pairs(*tables[rule.table]).any(),
+            "equalized": key_format(kv) == "q8" and len(self.qkv) == 3,
+        }
+        return tuple(form for form, chosen in forms.items() if chosen)
 
     @property
     def appending(self) -> tuple[Matrix, ...]:
@@ -145,7 +165,7 @@ class Attention(Half):
         a = g.attend(
             q, k, v, self.rule,
             norms=self.qk_norms, biases=self.biases, sinks=self.sinks, eps=eps, gated=self.gated,
-            key_norms=self.key_norms,
+            key_forms=self.key_forms(g.kv.format, g.kv.tables), key_norms=self.key_norms,
         )  # fmt: skip
         if gates:
             g.gate_heads(a, gates, (self.rule.heads or g.heads).head_dim, "attn_gated")

@@ -11,13 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from ...errors import UnsupportedModelError
+from ...jit.kernels.kvcache import KeyForm
 from ...jit.pool import Pool
 from ..forward.graph import GraphBuilder
+from ..forward.kv import KVLayout
 from ..forward.tensors import Activation, AttentionSpec, HeadShape, padded
 from ..gguf.file import GGUFFile
 from ..weights.loader import WeightLoader
@@ -220,19 +222,28 @@ class Decoder:
             a.post_norm = self.norm_weight(name("post_attention_norm.weight"))
         return a
 
-    def norm_keys(self, pool: Pool) -> None:
-        """Compute the norms of the rows of the keys' matrices, where keys have biases."""
-        for block in self.blocks:
-            a = block.mixer
-            if isinstance(a, Attention) and a.biases is not None and len(a.qkv) == 3:
+    @property
+    def attentions(self) -> list[Attention]:
+        """The layers' attention, of those that have one."""
+        return [block.mixer for block in self.blocks if isinstance(block.mixer, Attention)]
+
+    def norm_keys(self, layout: KVLayout, pool: Pool) -> None:
+        """Compute the norms of the rows of the keys' matrices, where keys are equalized."""
+        for a in self.attentions:
+            if "equalized" in a.key_forms(layout.format, layout.tables):
                 a.key_norms = self.weights.row_norms(a.qkv[1], a.norm, pool)
+
+    def key_forms(self, layout: KVLayout) -> dict[KeyForm, int]:
+        """Return the number of layers whose stored keys are `centered`, and `equalized`."""
+        found = [
+            form for a in self.attentions for form in a.key_forms(layout.format, layout.tables)
+        ]
+        return {form: found.count(form) for form in get_args(KeyForm)}
 
     @property
     def key_norms(self) -> list[np.ndarray]:
         """What `norm_keys` computed, layer by layer."""
-        mixers = (block.mixer for block in self.blocks)
-        found = (mixer.key_norms for mixer in mixers if isinstance(mixer, Attention))
-        return [norms for norms in found if norms is not None]
+        return [a.key_norms for a in self.attentions if a.key_norms is not None]
 
     def values_are_keys(self, layer: int) -> bool:
         """Return whether a layer has no matrix for values: keys and values share a projection."""

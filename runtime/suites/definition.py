@@ -24,6 +24,7 @@ from pydantic import (
 
 from ...arguments import pip_install, read_text
 from ...errors import SettingError
+from ...jit.kv_formats import KVFormat
 from ..config import BUILT_IN
 
 WRITING = {"edit", "exec"}  # tools whose tasks get a copy of their folder
@@ -185,7 +186,7 @@ class Model(_Strict):
     name: Name
     model: Name
     threads: int | None = Field(default=None, ge=1)
-    kv: Literal["bf16", "k16v8", "q8", "f32"] | None = None
+    kv: KVFormat | None = None
     context: int | None = Field(default=None, ge=1)
     price_per_million: Price | None = None
 

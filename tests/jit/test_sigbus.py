@@ -168,3 +168,22 @@ def test_a_mapping_that_goes_while_another_is_guarded() -> None:
         """
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_cpu_that_is_known_later() -> None:
+    """Where nothing could be compiled for the CPU at first, later mappings are guarded."""
+    done = run(
+        """
+        said = os.environ.pop("TRIPLEPOINT_CPU", None)
+        os.environ["TRIPLEPOINT_CPU"] = "no such CPU"
+        assert guard(mapped()[1]) is None
+        os.environ.pop("TRIPLEPOINT_CPU")
+        if said is not None:
+            os.environ["TRIPLEPOINT_CPU"] = said
+        file, data = mapped()
+        held = guard(data)
+        os.truncate(file.name, 0)
+        assert data[0] == 0 and held[0]
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -159,7 +159,7 @@ class ScriptedCore:
         self.loaded = SimpleNamespace(
             sampling_notes=[],
             cost=SimpleNamespace(kv_bytes=0, state_bytes=0, experts=0, experts_used=0),
-            tuning=SimpleNamespace(describe=dict),
+            describe=dict,
             calibration=calibration,
         )
 

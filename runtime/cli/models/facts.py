@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from ....errors import TriplepointError
-from ....jit.kernels.kvcache import KVFormat
+from ....jit.kernels.kvcache import KeyForm
+from ....jit.kv_formats import KV_FORMATS
 from ....jit.targets import named
 from ....tools import ToolSet
 from ...conversation.chat import Chat
@@ -43,6 +44,8 @@ class LayerKind:
     """Bytes of the recurrence's state per sequence, in all of these layers."""
     conv: int = 0
     """Bytes of the short convolution's state per sequence, in all of these layers."""
+    keys: dict[str, tuple[KeyForm, ...]] = field(default_factory=dict)
+    """What stored keys are that have biases, by KV format: see docs/models.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +137,25 @@ def _pass(cost: ModelCost, rows: int) -> PassBytes:
 
 def _kinds(network: Decoder) -> list[LayerKind]:
     """Count the layers of each kind, in order of first appearance."""
-    cached = network.cached
-    found: Counter[tuple[str, str, int, HeadShape | None, int, int]] = Counter()
+    cached, tables = network.cached, network.tables(2, network.config.context)
+    found: Counter[tuple[str, str, int, HeadShape | None, int, int, tuple[Any, ...]]] = Counter()
     for n, block in enumerate(network.blocks):
         mixer, (shape, window) = block.mixer, cached[n]
         conv = 4 * mixer.conv.state_floats if isinstance(mixer, Recurrence) else 0
         state = 4 * mixer.state_floats - conv if isinstance(mixer, Recurrence) else 0
-        found[_what(mixer, window), _ffn(block.ffn), window, shape, state, conv] += 1
+        keys = ()
+        if isinstance(mixer, Attention):
+            forms = ((kv, mixer.key_forms(kv, tables)) for kv in KV_FORMATS)
+            keys = tuple(one for one in forms if one[1])
+        found[_what(mixer, window), _ffn(block.ffn), window, shape, state, conv, keys] += 1
     if network.mtp is not None:
         what = _what(network.mtp.block.mixer, 0)
         kept = sum(4 * floats for n, floats in network.states if n == network.mtp.layer)
-        found[f"drafts: {what}", _ffn(network.mtp.block.ffn), 0, network.mtp.heads, kept, 0] += 1
+        ffn = _ffn(network.mtp.block.ffn)
+        found[f"drafts: {what}", ffn, 0, network.mtp.heads, kept, 0, ()] += 1
     kinds = [
-        LayerKind(what, ffn, n, window, _kv_bytes(shape, n), n * state, n * conv)
-        for (what, ffn, window, shape, state, conv), n in found.items()
+        LayerKind(what, ffn, n, window, _kv_bytes(shape, n), n * state, n * conv, dict(keys))
+        for (what, ffn, window, shape, state, conv, keys), n in found.items()
     ]
     if network.mtp is not None:  # rows that are kept for it count with its own
         shape = network.mtp.heads
@@ -157,9 +165,7 @@ def _kinds(network: Decoder) -> list[LayerKind]:
 
 def _kv_bytes(shape: HeadShape | None, layers: int, row_width: int = 0) -> dict[str, float]:
     shapes = [shape] * layers
-    return {
-        kv: KVLayout(kv, shapes, 0, row_width=row_width).position_bytes for kv in get_args(KVFormat)
-    }
+    return {kv: KVLayout(kv, shapes, 0, row_width=row_width).position_bytes for kv in KV_FORMATS}
 
 
 def _what(mixer: Half | None, window: int) -> str:

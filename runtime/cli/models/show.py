@@ -161,6 +161,9 @@ def _kind(kind: LayerKind) -> str:
     if any(kind.kv_token.values()):
         sizes = ", ".join(f"{kv} {size_text(n)}" for kv, n in kind.kv_token.items())
         parts.append(f"per token: {sizes}")
+    if kind.keys:
+        forms = (f"{kv} {' and '.join(forms)}" for kv, forms in kind.keys.items())
+        parts.append(f"stored keys: {', '.join(forms)}")
     states = {"state": kind.state, "convolution": kind.conv}
     if any(states.values()):
         sizes = ", ".join(f"{name} {size_text(n)}" for name, n in states.items() if n)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from ....jit.kv_formats import KV_FORMATS
 from ..arguments import numbers
-from ..load_engine import KV, nbytes
+from ..load_engine import nbytes
 from ..option_groups import OptionGroup, Section, argument, option
 from ..options import amount, count, on_off, pair_of, share
 
@@ -94,7 +95,7 @@ class SimulateOptions(OptionGroup):
     """mean seconds a person thinks after every third request (default: 0)"""
 
     policy = Section("policy")
-    kv: str = option(choices=KV, default="bf16")
+    kv: str = option(choices=KV_FORMATS, default="bf16")
     """KV cache format"""
     kv_memory: int | None = option("SIZE", type=nbytes)
     """KV cache memory per machine (default: no limit)"""

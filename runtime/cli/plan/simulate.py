@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....errors import EngineError, SettingError
+from ....jit.kv_formats import KV_FORMATS
 from ....traces.charts import side_by_side
 from ...physics.machine import DOUBT
 from ...planning import clock
@@ -34,7 +35,7 @@ from ...planning.validate import (
 from ...planning.what_if import bottleneck, changes, sweep
 from ..arguments import positive
 from ..atomic_write import atomic_write, check_new, check_outputs
-from ..load_engine import KV, model_path
+from ..load_engine import model_path
 from ..options import amount
 from ..output import Output
 from ..tables import plain
@@ -176,7 +177,7 @@ def _change(
         if what == "parallel":
             return replace(scenario, policy=replace(policy, parallel=positive(value)))
         if what in ("kv", "route"):
-            known = KV if what == "kv" else ROUTES
+            known = KV_FORMATS if what == "kv" else ROUTES
             if value not in known:
                 raise SettingError(f"--sweep {what}: {value!r} is not one of {', '.join(known)}")
             if what == "route":

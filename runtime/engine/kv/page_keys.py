@@ -54,6 +54,7 @@ def _fingerprint(loaded: LoadedModel) -> dict[str, Any]:
         ],
         "windows": list(loaded.layout.windows),
         "rotary": rotary.hexdigest(),
+        "keys": loaded.network.key_forms(loaded.layout),
         "key_norms": norms.hexdigest(),
         "layout": source_hash(*_LAYOUT),
     }

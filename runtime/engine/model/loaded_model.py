@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ....arguments import ProcessBound, as_list
 from ....errors import EngineError, GGUFError, SettingError
 from ....jit import cores
 from ....jit.compile import Library
 from ....jit.kernels.attention import token_tile
-from ....jit.kernels.kvcache import PAGE, KVFormat, key_format
+from ....jit.kernels.kvcache import PAGE, KVFormat
 from ....jit.pool import Pool
 from ... import memory, models
 from ...cgroups import require_address_space
@@ -174,8 +174,6 @@ class LoadedModel(ProcessBound):
         self.weights, self.packed_cache = pack_or_map(
             weights, pool, options.progress, keep=options.cache_packed_weights
         )
-        if key_format(self.kv) == "q8":
-            self.network.norm_keys(pool)
         self.sampling, self.sampling_notes = file_sampling(gguf.metadata)
         self.buffers = Workspace()
         self.outputs = OutputBuffers(config.n_vocab)
@@ -195,9 +193,17 @@ class LoadedModel(ProcessBound):
         states = StateLayout.of(found) if (found := self.network.states) else None
         kept = self.network.row_width
         self.layout = KVLayout(self.kv, shapes, capacity, tables, room, windows, states, kept)
+        self.network.norm_keys(self.layout, pool)
         self.tuning = Autotuner(
             pool, self.active_threads, self.contention, self._known(), fixed, pages
         )
+
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """Describe how passes are run, and what stored keys are: each setting, and why."""
+        forms = self.network.key_forms(self.layout).items()
+        why = f"layers whose keys have biases that {self.kv} would round"
+        keys = {f"{form} keys": {"value": layers, "why": why} for form, layers in forms}
+        return {**self.tuning.describe(), **keys}
 
     def check_ids(self, ids: Sequence[int]) -> None:
         """Raise EngineError if a token id is not in the vocabulary."""

@@ -135,6 +135,13 @@ def _flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+def _older(path: Path) -> None:
+    """As a version saved it whose pages had another layout."""
+    body = json.loads(checked_files.read_sealed(path))
+    body["of"]["layout"] = "0" * 64
+    checked_files.write_sealed(path, body)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "damage", "says"),
@@ -144,6 +151,7 @@ def _flip(path: Path) -> None:
         ("index.json", _flip, "is damaged: its SHA-256 does not match"),
         ("index.json", Path.unlink, "there is no session"),
         ("index.json", lambda path: path.write_bytes(b""), "is damaged"),
+        ("index.json", _older, "layout: of another version of triplepoint"),
     ],
 )
 def test_a_damaged_cache_costs_time_and_nothing_else(

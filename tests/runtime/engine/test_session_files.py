@@ -192,6 +192,23 @@ def test_other_tokens_find_no_page(one: Engine, tmp_path: Path) -> None:
     assert "page 2 of 3 on disk is missing" in again.restore_error
 
 
+def test_of_an_older_version(one: Engine, tmp_path: Path) -> None:
+    """Pages in another layout are refused with what to do; neither they nor the tokens are lost."""
+    read_alone(one, IDS).save(tmp_path)
+    _rewrite(tmp_path, lambda body: body["of"].update(layout="0" * 64))
+    _rewrite(tmp_path, lambda body: body["of"].pop("keys"))
+    there = sorted(tmp_path.iterdir())
+    with pytest.raises(
+        EngineError,
+        match=r"keys: None there, .* here; layout: of another version of triplepoint\), so its "
+        r"tokens have to be prefilled again; index\.json has them",
+    ):
+        one.load_session(tmp_path)
+
+    assert sorted(tmp_path.iterdir()) == there
+    assert json.loads(checked_files.read_sealed(tmp_path / "index.json"))["tokens"] == IDS
+
+
 @pytest.mark.slow
 def test_of_something_else(one: Engine, tiny_model: MakeModel, tmp_path: Path) -> None:
     """Another model, format or target is refused by name."""

@@ -7,8 +7,6 @@ rounding of activations would compute, and what both engines are validated again
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,17 +160,11 @@ def test_what_is_spoken_is_that_of_transformers(
 
 
 @pytest.mark.slow
-def test_greedy_tokens_are_those_of_llama_cpp(
-    tmp_path: Path, peer: str, model: Make, talks: list[Talk]
-) -> None:
+def test_greedy_tokens_are_those_of_llama_cpp(peer: str, model: Make, talks: list[Talk]) -> None:
     """In F32, 256 tokens after each prompt are llama.cpp's, each engine going its own way."""
     path = model("Q8_0", plain=True)
-    asked, answer = tmp_path / "prompts.json", tmp_path / "answers.json"
-    asked.write_text(json.dumps([talk.prompt for talk in talks]))
-    script = [peer, peer_logits.__file__, str(path), str(asked), str(answer), "f32", str(STEPS)]
-    subprocess.run(script, check=True, timeout=300)
-
-    assert _greedy(path, talks) == json.loads(answer.read_text())
+    theirs = peer_logits.greedy(peer, path, [talk.prompt for talk in talks], STEPS)
+    assert _greedy(path, talks) == theirs
 
 
 @pytest.mark.slow

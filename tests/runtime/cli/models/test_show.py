@@ -197,6 +197,9 @@ def test_what_is_printed(
         assert fact in words
     # How far matrices of few rows are padded depends on the width of a panel.
     assert re.search(r"a pass of 8 tokens 9\.2[67] GB of weights \(57\.4 experts of a", words)
+    assert "stored keys" not in words
+    words = _shown(tmp_path, "gpt-oss-20b", capsys)
+    assert "stored keys: bf16 centered, k16v8 centered, q8 centered and equalized" in words
     words = _shown(tmp_path, "GLM-4.7-Flash", capsys)
     assert "1 × drafts: latent attention, with experts" in words
     assert "draft layer an MTP head, which drafts tokens" in words
