@@ -3,8 +3,8 @@
 A model that loops writes the same few tokens until a limit ends it. That is a loop of at most
 `LOOK_BACK` tokens, repeated for `MAX_LOOP` tokens; or a stretch of `LOOSE` tokens without a loop in
 which every token, together with the `WIDTH` - 1 before it, was written within the last `LOOK_BACK`:
-nothing in it is new. Real text hardly has such stretches, see `python -m labs.bench.repetition`.
-Those that it has, such as a table of zeros or a rule of 200 characters, are in the context, and a
+nothing in it is new. Real text hardly has such stretches (a test reads a standard library's). Those
+that it has, such as a table of zeros or a rule of 200 characters, are in the context, and a
 copy of the context may be as long as its source.
 """
 

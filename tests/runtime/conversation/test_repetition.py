@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import io
 import random
+import sysconfig
 import time
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +17,6 @@ import pytest
 from helpers import agents
 from helpers.agents import END, MakeEngine
 
-from labs.bench import repetition
 from triplepoint import Agent, Engine, LimitReachedError, Trace, tool
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.conversation.repetition import (
@@ -22,6 +27,7 @@ from triplepoint.runtime.conversation.repetition import (
     RepetitionStop,
     Words,
 )
+from triplepoint.runtime.engine.engine import NANO
 from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
@@ -43,8 +49,41 @@ FAILURES = (
 @pytest.fixture(scope="module")
 def nano() -> Tokenizer:
     """The embedded model's tokenizer, which cuts text finely."""
-    with open_gguf(repetition.NANO) as file:
+    with open_gguf(NANO) as file:
         return Tokenizer.from_gguf(file)
+
+
+def real_texts() -> Iterator[tuple[str, str]]:
+    """Yield names and texts: the standard library's sources, and data made of them."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    sources = sorted(library.glob("*.py"))
+    yield from ((path.name, read(path)) for path in sources)
+    yield from ((p.name, read(p)) for p in sorted((library / "encodings").glob("*.py"))[::4])
+    code = b"".join(path.read_bytes() for path in sources[:8])[:120_000]
+    yield "base64 of sources", base64.encodebytes(code).decode()
+    yield "base64 of compressed", base64.b64encode(zlib.compress(code)).decode()
+    rows = (f"{n:08x}  {code[n : n + 16].hex(' ')}\n" for n in range(0, 60_000, 16))
+    yield "hex dump", "".join(rows)
+    table = io.StringIO()
+    stats = [(path.name, path.stat()) for path in sources]
+    csv.writer(table).writerows(
+        (n, name, s.st_size, s.st_mtime) for n, (name, s) in enumerate(stats)
+    )
+    yield "CSV", table.getvalue()
+    yield "listing", "\n".join(f"-rw-r--r-- 1 root root {s.st_size:9} {name}" for name, s in stats)
+    yield (
+        "log",
+        "\n".join(
+            f"2026-03-14 09:{n // 60 % 60:02}:{n % 60:02} INFO read {name}: {s.st_size} bytes"
+            for n, (name, s) in enumerate(stats)
+        ),
+    )
+    yield "rules", f"{'=' * 120}\na\n{'-' * 120}\nb\n|{'---|' * 30}\nc\n{'*' * 100}\n"
+
+
+def read(path: Path) -> str:
+    """Return the text of a file, its first 400 kB."""
+    return path.read_bytes()[:400_000].decode("utf-8", "replace")
 
 
 def ended_at(ids: list[int], context: str = "", decode: Any = None) -> int | None:
@@ -101,10 +140,13 @@ def test_known_failures_are_caught(nano: Tokenizer, text: str) -> None:
 @pytest.mark.slow
 def test_real_text_is_never_ended(nano: Tokenizer) -> None:
     """Sources, tables, base64, dumps, CSV, listings, logs, rules: no false alarm, with room."""
-    for name, text in list(repetition.texts())[::4] + list(repetition.texts())[-7:]:
-        length, ended = repetition.longest(nano.encode(text))
-        assert not ended, name
-        assert length < MAX_LOOP, name  # so far there is room
+    found = list(real_texts())
+    for name, text in found[::4] + found[-7:]:
+        reply, longest = Repetition(), 0
+        for token in nano.encode(text):
+            longest = max(longest, reply.push(token))
+            assert not reply.hopeless, name
+        assert longest < MAX_LOOP, name  # so far there is room
 
 
 def test_a_copy_is_ended_where_it_stops_being_one(nano: Tokenizer) -> None:
