@@ -206,7 +206,8 @@ def test_which_heads_have_a_copy(
     on, off = load(), load(head_bound="off")
     copy = on.loaded.network.output.copy
     assert copy is not None
-    assert len(on.loaded.weights.bytes) - len(off.loaded.weights.bytes) == copy.nbytes
+    more = len(on.loaded.weights.bytes) - len(off.loaded.weights.bytes)
+    assert 0 <= more - copy.nbytes < 64  # matrices begin at cache lines
     sized = size_up(open_gguf(tiny_model("q8_0")), detect())
     assert sized.packed == sum(m.nbytes for m in (*on.loaded.network.matrices, copy))
     for other in (load("q4_0"), load("f16"), off):
