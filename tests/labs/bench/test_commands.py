@@ -49,7 +49,7 @@ def test_predictions_beside_the_clock() -> None:
 
     assert done.returncode == 0
     assert len(re.findall(r"^\| +(?:1|40) \| +(?:0|50) \|", done.stdout, re.MULTILINE)) == 4
-    assert "error with the limits of the calibration: median" in done.stdout
+    assert "error with the limits measured just before: median" in done.stdout
     assert "bound as expected at" in done.stdout
     assert {(row["n_tokens"], row["n_depth"]) for row in found} == {
         (4, 99), (600, 99), (4, 9), (600, 9)

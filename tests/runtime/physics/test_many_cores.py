@@ -117,8 +117,9 @@ def test_the_published_i9() -> None:
 
 @pytest.mark.slow
 def test_the_published_ryzen_and_m3() -> None:
-    """Three of the Ryzen's four columns are met, none of the M3's: docs/planning.md says why."""
+    """The Ryzen's columns by threads are met, none by prompt: docs/planning.md says why."""
     _, ryzen = _checked("ryzen-9-7900")
-    assert {key for key, error in ryzen.items() if error > WITHIN} == {("tokens", "prefill")}
+    assert {key[0] for key, error in ryzen.items() if error > WITHIN} == {"tokens"}
+    assert {key[0] for key, error in ryzen.items() if error <= WITHIN} == {"threads"}
     _, m3 = _checked("m3-ultra")
     assert min(m3.values()) > WITHIN
