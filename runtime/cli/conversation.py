@@ -262,8 +262,8 @@ def turn_parts(result: RunResult) -> list[str]:
     labels: dict[str, str] = {}  # by regime, in order: contended where one of its phases was
     for phase in result.phases:
         if phase.tokens and (phase.contended or phase.regime not in labels):
-            told = f"{phase.regime} (contended: {phase.taken})"
-            labels[phase.regime] = told if phase.contended and phase.taken else phase.label
+            label = f"{phase.regime} (contended: {phase.taken})"
+            labels[phase.regime] = label if phase.contended and phase.taken else phase.label
     usage = result.usage
     return [
         duration(usage.wall_s),

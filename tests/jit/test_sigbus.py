@@ -174,12 +174,12 @@ def test_a_cpu_that_is_known_later() -> None:
     """Where nothing could be compiled for the CPU at first, later mappings are guarded."""
     done = run(
         """
-        said = os.environ.pop("TRIPLEPOINT_CPU", None)
+        mask = os.environ.pop("TRIPLEPOINT_CPU", None)
         os.environ["TRIPLEPOINT_CPU"] = "no such CPU"
         assert guard(mapped()[1]) is None
         os.environ.pop("TRIPLEPOINT_CPU")
-        if said is not None:
-            os.environ["TRIPLEPOINT_CPU"] = said
+        if mask is not None:
+            os.environ["TRIPLEPOINT_CPU"] = mask
         file, data = mapped()
         held = guard(data)
         os.truncate(file.name, 0)

@@ -66,14 +66,14 @@ def test_greedy_text_with_a_part_of_the_output_head(model: Path) -> None:
     with load() as part, load(tune={"head_bound": "off"}) as whole:
         read = {part: 0.0, whole: 0.0}
         for text in texts:
-            said = []
+            decoded = []
             for engine in read:
                 with closing(engine.session()) as session:
                     session.prefill(engine.tokenizer.encode(text))
-                    said.append(list(session.decode(max_tokens=TOKENS)))
+                    decoded.append(list(session.decode(max_tokens=TOKENS)))
                     assert session.last_phase is not None
                     read[engine] += session.last_phase.bytes
-            assert said[0] == said[1]
+            assert decoded[0] == decoded[1]
         large = whole.loaded.cost.head_bytes > 64 << 20
         assert read[part] < 0.95 * read[whole] if large else read[part] == read[whole]
 

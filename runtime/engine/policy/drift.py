@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ...physics.costs import ModelCost
 
 LEARNED = 0.2  # of what a phase says, and the rest stays
-MOST = 0.4  # of the logarithm of its factor: what is believed at most
-FULL = 0.9  # of a layer's experts: how many more tokens would choose cannot be told
+MAX_LOG = 0.4  # of the logarithm of a phase's factor: a larger one counts as this
+FULL = 0.9  # of a layer's experts: more do not show how differently tokens chose
 
 
 class PhaseDrift:
@@ -46,7 +46,7 @@ class PhaseDrift:
         if not event.contended and event.wall_s > 0 < event.predicted_wall_s:
             ratio = math.log(event.wall_s * event.predicted_factor / event.predicted_wall_s)
             before = self._logs.get(event.predicted, 0.0)
-            change = min(MOST, max(-MOST, ratio)) - before
+            change = min(MAX_LOG, max(-MAX_LOG, ratio)) - before
             self._logs[event.predicted] = before + LEARNED * change
         rows, touched = event.computed_tokens, event.experts
         if event.passes == 1 < rows and touched is not None and touched < FULL * model.experts:
