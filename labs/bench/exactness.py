@@ -2,7 +2,7 @@
 
 Measure how far logits are from the same weights in float32, and how far llama.cpp's are: mean and
 median KL divergence, the share of equal top tokens, and perplexity, over the same tokens of texts
-(`FOLDER/KIND-N.txt`; `python tests/helpers/texts.py FOLDER` writes some).
+(`FOLDER/KIND-N.txt`; `python tests/helpers/texts.py FOLDER` writes some), but for the first of each.
 
 The reference is `transformers` in float32 on the dequantized weights. llama.cpp runs in PYTHON,
 which has llama-cpp-python (`--llama`), or was measured before (`--recorded FILE`); `--record FILE`

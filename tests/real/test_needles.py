@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from os.path import commonprefix
 from pathlib import Path
 
 import pytest
@@ -51,12 +52,14 @@ def test_needles(model: Path, tokens: int, least: int) -> None:
     with Engine.load(model, context=tokens + 700) as engine:  # 32,768 at most
         document = haystack(engine, tokens)
         chat = Chat(engine.tokenizer)
-        for depth, (who, code) in NEEDLES.items():
-            question = f"What is the access code of Professor {who}? Reply with the code only."
-            messages = [Message("user", f"{document}\n\n{question}")]
-            ids = [i for _, part in chat.encode(chat.open(messages), first=True) for i in part]
-            with closing(engine.session()) as session:
-                session.prefill(ids)
+        with closing(engine.session()) as session:
+            for depth, (who, code) in NEEDLES.items():
+                question = f"What is the access code of Professor {who}? Reply with the code only."
+                messages = [Message("user", f"{document}\n\n{question}")]
+                ids = [i for _, part in chat.encode(chat.open(messages), first=True) for i in part]
+                shared = len(commonprefix([ids, session.tokens]))  # with the question before
+                session.truncate(shared)
+                session.prefill(ids[shared:])
                 answer = engine.tokenizer.decode(list(session.decode(max_tokens=12)))
-            found[depth] = (code in answer, answer)
+                found[depth] = (code in answer, answer)
     assert sum(right for right, _ in found.values()) >= least, found
