@@ -85,7 +85,7 @@ class CpuTarget:
 
     @property
     def features(self) -> str:
-        """LLVM feature string with the features needed only, so that no other is ever emitted."""
+        """LLVM feature string: the features needed, so that no other is emitted, and tuning."""
         # Else LLVM splits products of int16 pairs, for a latency that only a lone sum would feel.
         tuning = ("fast-dpwssd",) if self.dot == "vpdpbusd" else ()
         return ",".join(f"+{feature}" for feature in (*self.needs, *tuning))
