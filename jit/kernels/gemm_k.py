@@ -15,7 +15,7 @@ of them multiplies them by scale_j for nothing: the sum over j is an integer, to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..dot import Dot, dot_words
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
@@ -82,7 +82,7 @@ class Tile(SuperTile):
                 self._start_with_mins(data, d, xs, parts)
             # One token alone waits for its sums: what does not need them comes first.
             early = self.fmt != "q6_k" and self.integer and len(xs) == 1
-            mins = [self._mins(data, xs, half) for half in range(2)] if early else None
+            mins = self._mins(data, xs, (0, 1)) if early else None
             with k.range(0, 8, name="sub") as sub:
                 prefetcher.prefetch(block * 8 + sub)
                 if unpacked is None:
@@ -92,7 +92,7 @@ class Tile(SuperTile):
             for half in range(2):
                 ended = [pair[half].value for pair in parts]
                 if self.integer:
-                    taken = mins[half] if mins else self._mins(data, xs, half)
+                    taken = mins[half] if mins else self._mins(data, xs, (half,))[0]
                     ended = self._closed(data, ended, taken, half)
                 for x, part, pair in zip(xs, ended, sums, strict=True):
                     x_scale = x.cast(f32).splat(0, lanes)
@@ -213,22 +213,23 @@ class Tile(SuperTile):
         self, data: Ptr, d: list[Value], xs: list[Ptr], parts: list[list[Var]]
     ) -> None:
         """Initialize a block's parts with its mins times the activations' sums."""
-        for half in range(2):
-            zero_point = self.fmt == "q6_k"
+        zero_point = self.fmt == "q6_k"
+        for half, ended in enumerate(self._mins(data, xs, (0, 1))):
             factor = d[half] * -32.0 if zero_point else 0.0 - self._half_floats(data, "dmin", half)
-            for pair, mins in zip(parts, self._mins(data, xs, half), strict=True):
+            for pair, mins in zip(parts, ended, strict=True):
                 pair[half].set(mins.to(f32) * factor)
 
-    def _mins(self, data: Ptr, xs: list[Ptr], half: int) -> list[Value]:
-        """Sum, for each row, min (Q6_K: scale) times the activations' sum over sub-blocks."""
+    def _mins(self, data: Ptr, xs: list[Ptr], halves: Sequence[int]) -> list[list[Value]]:
+        """Sum, for halves and rows, min (Q6_K: scale) times the activations' sum over sub-blocks."""
         k, lanes, each = self.k, self.lanes, self.fmt == "q6_k"
         at = data.at(self.at["scale" if each else "min"])
-        accs = [k.zeros(i32, lanes) for _ in xs]
+        accs = [[k.zeros(i32, lanes) for _ in xs] for _ in halves]
         for pair in range(8 if each else 4):
-            mins = at.at((pair * 2 + half) * 2 * lanes).load(0, 2 * lanes)
-            words = mins.to(i16, signed=each).bitcast(i32)
+            found = [at.at((pair * 2 + half) * 2 * lanes).load(0, 2 * lanes) for half in halves]
+            words = [mins.to(i16, signed=each).bitcast(i32) for mins in found]
             for t, x in enumerate(xs):
                 block = pair if each else 2 * pair
                 both = x.at(block * BLOCK_BYTES + 4).cast(i32).splat(0, lanes)
-                accs[t] = dot_words(k, accs[t], words, both)
+                for own, mine in zip(accs, words, strict=True):
+                    own[t] = dot_words(k, own[t], mine, both)
         return accs
