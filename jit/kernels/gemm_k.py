@@ -220,7 +220,7 @@ class Tile(SuperTile):
                 pair[half].set(mins.to(f32) * factor)
 
     def _mins(self, data: Ptr, xs: list[Ptr], halves: Sequence[int]) -> list[list[Value]]:
-        """Sum, for halves and rows, min (Q6_K: scale) times the activations' sum over sub-blocks."""
+        """Sum, for halves and rows, min (Q6_K: scale) times the activations' sum, by sub-block."""
         k, lanes, each = self.k, self.lanes, self.fmt == "q6_k"
         at = data.at(self.at["scale" if each else "min"])
         accs = [[k.zeros(i32, lanes) for _ in xs] for _ in halves]
