@@ -1,9 +1,9 @@
 """How far an engine's logits of texts are from a reference's, and from another engine's.
 
 KL(p || q) = sum of p (log p - log q) over the vocabulary, in nats, of the reference's p: for each
-token of a text but the first, each given the tokens before it. Nothing is generated behind one token
-alone, and many networks give it values that are hundreds of times as large as all others: with
-8-bit activations in blocks of 256, its divergence (5 to 10 nats) would be most of a mean.
+token of a text but the first, each given the tokens before it. Behind one token alone nothing is
+generated, and a network's values there may be hundreds of times as large as elsewhere: with 8-bit
+activations in blocks of 256 its divergence, 5 to 10 nats, would be most of a mean.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ REFERENCE = "reference"
 class Score:
     """The figures of one text and engine.
 
-    ids: checksum of the tokens; tokens: how many count; kl: the mean divergence in nats; same: number
-    of equal top tokens; nll: mean of -log p of the next token, and the reference's.
+    ids: checksum of the tokens; tokens: how many count; kl: their mean divergence in nats; same:
+    number of equal top tokens; nll: mean of -log p of the next token, and the reference's.
     """
 
     ids: int

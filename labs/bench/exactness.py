@@ -1,8 +1,8 @@
 """usage: python -m labs.bench.exactness MODEL.gguf --texts FOLDER [--kv bf16 q8] [--llama PYTHON]
 
 Measure how far logits are from the same weights in float32, and how far llama.cpp's are: mean and
-median KL divergence, the share of equal top tokens, and perplexity, over the same tokens of texts
-(`FOLDER/KIND-N.txt`; `python tests/helpers/texts.py FOLDER` writes some), but for the first of each.
+median KL divergence, the share of equal top tokens, and perplexity, over all but the first token of
+texts (`FOLDER/KIND-N.txt`; `python tests/helpers/texts.py FOLDER` writes some).
 
 The reference is `transformers` in float32 on the dequantized weights. llama.cpp runs in PYTHON,
 which has llama-cpp-python (`--llama`), or was measured before (`--recorded FILE`); `--record FILE`

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from os.path import commonprefix
 from pathlib import Path
 
 import pytest
@@ -57,7 +56,8 @@ def test_needles(model: Path, tokens: int, least: int) -> None:
                 question = f"What is the access code of Professor {who}? Reply with the code only."
                 messages = [Message("user", f"{document}\n\n{question}")]
                 ids = [i for _, part in chat.encode(chat.open(messages), first=True) for i in part]
-                shared = len(commonprefix([ids, session.tokens]))  # with the question before
+                pairs = zip(ids, session.tokens, strict=False)
+                shared = next((n for n, (a, b) in enumerate(pairs) if a != b), 0)
                 session.truncate(shared)
                 session.prefill(ids[shared:])
                 answer = engine.tokenizer.decode(list(session.decode(max_tokens=12)))
