@@ -28,7 +28,7 @@ def logits(seed: int, noise: float = 0.0) -> np.ndarray:
 
 
 def test_scores_are_the_formulas() -> None:
-    """KL, equal top tokens and -log p of the next token, from pieces of two rows."""
+    """KL, equal top tokens and -log p of the next token, but for the first, in pieces of two."""
     base, other = logits(0), logits(1, noise=0.5)
 
     def pieces(rows: np.ndarray) -> list[np.ndarray]:
@@ -37,13 +37,13 @@ def test_scores_are_the_formulas() -> None:
     got = {"same": pieces(base), "other": pieces(other)}
     found = scores(IDS, compare(IDS, pieces(base), got))
 
-    p, q = (np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (base, other))
+    p, q = (np.exp(x[1:]) / np.exp(x[1:]).sum(1, keepdims=True) for x in (base, other))
     want = (p * np.log(p / q)).sum(1).mean()
-    nll = [-np.log(x[np.arange(4), IDS[1:]]).mean() for x in (p, q)]
-    assert (found["same"].kl, found["same"].same, found["same"].tokens) == (0.0, 5, 5)
+    nll = [-np.log(x[np.arange(3), IDS[2:]]).mean() for x in (p, q)]
+    assert (found["same"].kl, found["same"].same, found["same"].tokens) == (0.0, 4, 4)
     assert found["same"].nll == found["same"].reference_nll == pytest.approx(nll[0], rel=1e-5)
     assert found["other"].kl == pytest.approx(want, rel=1e-5)
-    assert found["other"].same == (p.argmax(1) == q.argmax(1)).sum() < 5
+    assert found["other"].same == (p.argmax(1) == q.argmax(1)).sum() < 4
     assert found["other"].nll == pytest.approx(nll[1], rel=1e-5)
     change = perplexity_change([found["other"]])
     assert change == pytest.approx(np.exp(nll[1] - nll[0]) - 1, rel=1e-5)
