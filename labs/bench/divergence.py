@@ -2,8 +2,8 @@
 
 KL(p || q) = sum of p (log p - log q) over the vocabulary, in nats, of the reference's p: for each
 token of a text but the first, each given the tokens before it. Behind one token alone nothing is
-generated, and a network's values there may be hundreds of times as large as elsewhere: with 8-bit
-activations in blocks of 256 its divergence, 5 to 10 nats, would be most of a mean.
+generated, and a network's values there may be so large that 8-bit activations with a scale for 256
+lose the others: its divergence, several nats, would be most of a mean (docs/measured.md).
 """
 
 from __future__ import annotations

@@ -237,9 +237,9 @@ def test_descriptions_are_consistent() -> None:
         # The unsigned-by-signed instructions want weights with 128 added.
         assert target.signed_bytes == (target.dot not in ("vpdpbusd", "usdot"))
         assert (target.bf16 != "none") == ("avx512bf16" in target.needs)
-        asked = [f.removeprefix("+") for f in target.features.split(",") if f]
-        assert asked[: len(target.needs)] == list(target.needs)
-        assert asked[len(target.needs) :] in ([], ["fast-dpwssd"])  # tuning, no instructions
+        features = [f.removeprefix("+") for f in target.features.split(",") if f]
+        assert features[: len(target.needs)] == list(target.needs)
+        assert features[len(target.needs) :] in ([], ["fast-dpwssd"])  # tuning, no instructions
         if target.arch != "any":
             assert target.triple.startswith(target.arch)
 
